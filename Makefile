@@ -1,0 +1,54 @@
+# firmbound: two commands do everything (`make run`, `make test`); the rest is for developers.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+UV     := uv==0.13.7
+
+# One local home for Prefect and MLflow, so that nothing is written outside the project.
+export PREFECT_HOME := $(CURDIR)/.prefect
+export PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS := 180
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export MLFLOW_DISABLE_TELEMETRY := true
+export DVC_NO_ANALYTICS := 1
+
+.PHONY: help setup run test test-fast lint types format benchmark clean
+
+help:           ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.ready ## make .venv/ with everything in it
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "firmbound: making the environment in $(VENV)/ (about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check $(UV)
+	@UV_FIND_LINKS="$${PIP_FIND_LINKS:-}" $(BIN)/uv pip install -q --python $(BIN)/python -e '.[dev]' -c constraints.txt
+	@touch $@
+
+run: setup      ## run the pipeline (dvc repro), then say where report, metrics and model are
+	@$(BIN)/python -m flows.pipeline
+
+test: setup     ## all tests
+	@$(BIN)/python -m pytest
+
+test-fast: setup ## tests that start no server and no pipeline
+	@$(BIN)/python -m pytest -m 'not pipeline'
+
+lint: setup     ## style
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup    ## types
+	@$(BIN)/mypy
+
+format: setup   ## rewrite the code in house style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+benchmark: setup ## measure the bars again (about 15 minutes)
+	@$(BIN)/python -m benchmarks.excess_risk
+	@$(BIN)/python -m benchmarks.oracle_refinement
+	@$(BIN)/python -m benchmarks.pipeline_times
+
+clean:          ## remove results and the environment, keep code and the DVC cache
+	rm -rf data/*/ $(VENV) .prefect mlflow.db mlartifacts

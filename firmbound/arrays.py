@@ -1,0 +1,50 @@
+"""Array types and the checks that every entrance to the library shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.errors import InvalidInput
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def finite_array(name: str, values: ArrayLike, *, ndim: int, shape_words: str) -> NDArray[Any]:
+    """`values` as a real floating array of rank `ndim` without NaN or infinity; its precision is kept."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind != "f":
+            if array.dtype.kind not in "iub":
+                raise TypeError(f"dtype {array.dtype}")
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as problem:
+        raise InvalidInput(name, f"be a numeric array {shape_words}", problem) from None
+    if array.ndim != ndim:
+        raise InvalidInput(name, f"have shape {shape_words}", f"shape {array.shape}")
+    bad = array.size - int(np.count_nonzero(np.isfinite(array)))
+    if bad:
+        first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InvalidInput(
+            name,
+            "be finite",
+            f"{bad} NaN or infinite of {array.size} values, the first at index {first}",
+            "Drop or repair those sequences first.",
+        )
+    return array
+
+
+def class_labels(name: str, labels: ArrayLike, *, count: int, classes: int) -> Ints:
+    """(n,) labels as integers within 0..K-1."""
+    array = np.asarray(labels)
+    if array.dtype.kind not in "iu" and not (array.dtype.kind == "f" and bool(np.all(array == np.floor(array)))):
+        raise InvalidInput(name, "be integers 0..K-1", f"dtype {array.dtype}", "Encode labels as class indices first.")
+    if array.shape != (count,):
+        raise InvalidInput(name, f"have shape ({count},), one label a sequence", f"shape {array.shape}")
+    if count and (array.min() < 0 or array.max() >= classes):
+        raise InvalidInput(name, f"lie in 0..{classes - 1}", f"values from {array.min()} to {array.max()}")
+    return array.astype(np.int64)

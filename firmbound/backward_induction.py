@@ -1,0 +1,113 @@
+"""THE HEART: backward induction with an estimator of the conditional expectation.
+
+    minimum_T      = stopping risk
+    continuation_t = E[minimum_{t+1} | statistic_t] + cost of an observation
+    minimum_t      = min(stopping risk, continuation_t)                          t = T - 1, .., 1
+
+What needs no future is prepared for every t at once; the fits run in order, T - 1 first, all costs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmbound.arrays import Floats
+from firmbound.continuation.surface import PreparedFit, RiskSurface, Statistic, SurfaceFitter
+from firmbound.costs import DecisionProblem
+from firmbound.posterior import log_likelihood_ratios, posterior
+
+R = TypeVar("R")
+Progress = Callable[[int, int], None]
+
+
+class Handle(Protocol[R]):  # type: ignore[misc]  # R is only ever produced
+    """Work under way."""
+
+    def result(self) -> R: ...
+
+
+class Schedule(Protocol):
+    """Where work runs: at once, in a thread, or as a task of an orchestrator.
+
+    Handles among the arguments are replaced by their results before the work starts.
+    """
+
+    def submit(self, name: str, work: Callable[..., R], *arguments: Any) -> Handle[R]: ...
+
+
+@dataclass(frozen=True)
+class _Done:
+    value: Any
+
+    def result(self) -> Any:
+        return self.value
+
+
+class InOrder:
+    """The plain schedule: do it now, here."""
+
+    def submit(self, name: str, work: Callable[..., R], *arguments: Any) -> Handle[R]:
+        return _Done(work(*[given.value if isinstance(given, _Done) else given for given in arguments]))
+
+
+def induce(
+    evidence_at: Callable[[int], NDArray[Any]],
+    prior: Floats,
+    problem: DecisionProblem,
+    fitter: SurfaceFitter,
+    *,
+    schedule: Schedule | None = None,
+    progress: Progress | None = None,
+) -> list[RiskSurface]:
+    """Continuation-risk surfaces of t = 1..T-1, without the cost of the next observation, in units of the scale.
+
+    `evidence_at(t)` gives the (n, K) evidence after t observations, t in 1..T, so that it may come from memory or disk.
+    """
+    run = schedule or InOrder()
+    steps = range(1, problem.horizon)
+    prepared: dict[int, Handle[PreparedFit]] = {
+        t: run.submit(f"prepare t={t}", _prepare, fitter, evidence_at, prior, t) for t in steps
+    }
+    last = problem.stopping_risk(posterior(evidence_at(problem.horizon), prior))
+    minimum = np.repeat(last[:, None], len(problem.costs), axis=1)
+    surfaces: dict[int, RiskSurface] = {}
+    for t in reversed(steps):
+        fitted = run.submit(
+            f"fit t={t}", _fit, prepared.pop(t), minimum, evidence_at, prior, problem, fitter.statistic, t
+        )
+        surfaces[t], minimum = fitted.result()
+        if progress is not None:
+            progress(problem.horizon - t, problem.horizon - 1)
+    return [surfaces[t] for t in steps]
+
+
+def statistic_of(evidence: NDArray[Any], belief: Floats, statistic: Statistic) -> Floats:
+    """What surfaces are functions of, from evidence (n, K) and its posterior (n, K) -> (n, p)."""
+    return belief if statistic == "posterior" else log_likelihood_ratios(evidence)
+
+
+def _prepare(fitter: SurfaceFitter, evidence_at: Callable[[int], NDArray[Any]], prior: Floats, t: int) -> PreparedFit:
+    evidence = evidence_at(t)
+    return fitter.prepare(statistic_of(evidence, posterior(evidence, prior), fitter.statistic))
+
+
+def _fit(
+    prepared: PreparedFit,
+    next_minimum: Floats,
+    evidence_at: Callable[[int], NDArray[Any]],
+    prior: Floats,
+    problem: DecisionProblem,
+    statistic: Statistic,
+    t: int,
+) -> tuple[RiskSurface, Floats]:
+    """One backward step: the surface at t, and the minimum risk (n, C) of every sequence at t."""
+    surface = prepared.fit(next_minimum)
+    evidence = evidence_at(t)
+    belief = posterior(evidence, prior)
+    continuation = surface(statistic_of(evidence, belief, statistic)) + problem.next_cost(t)
+    return surface, np.minimum(problem.stopping_risk(belief)[:, None], continuation)

@@ -1,0 +1,60 @@
+"""The classical rival: a sequential probability ratio test whose threshold does not move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.arrays import Floats, Ints
+from firmbound.errors import InvalidInput
+from firmbound.trajectories import Decisions, check_evidence
+
+
+@dataclass(frozen=True)
+class StaticThreshold:
+    """Stop at the first t with max_k min_{l != k} lambda_kl >= threshold, and say k; at T, decide anyway."""
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.threshold) and self.threshold >= 0):
+            raise InvalidInput(
+                "threshold", "be non-negative and finite", self.threshold, "It is a log-likelihood ratio."
+            )
+
+    def decide(self, evidence: ArrayLike) -> Decisions:
+        """(n, T, K) evidence to decisions."""
+        values = check_evidence(evidence)
+        return _decide(values, running_lead(values), self.threshold)
+
+
+def sweep(evidence: ArrayLike, thresholds: ArrayLike) -> list[Decisions]:
+    """Decisions for each threshold; what they share is computed once."""
+    values = check_evidence(evidence)
+    reached = running_lead(values)
+    return [
+        _decide(values, reached, StaticThreshold(float(a)).threshold) for a in np.atleast_1d(np.asarray(thresholds))
+    ]
+
+
+def threshold_grid(evidence: ArrayLike, count: int) -> Floats:
+    """`count` thresholds from 0 to where almost no sequence gets before the horizon."""
+    if count < 2:
+        raise InvalidInput("count", "be at least 2", count)
+    top = float(np.quantile(running_lead(check_evidence(evidence))[:, -1], 0.999))
+    return np.linspace(0.0, top, count)
+
+
+def running_lead(evidence: NDArray[Any]) -> Floats:
+    """Largest lead of the first class over the second so far, which is max_k min_l lambda_kl.  (n, T, K) -> (n, T)."""
+    top = np.partition(evidence, -2, axis=-1)[..., -2:]
+    return np.asarray(np.maximum.accumulate(top[..., 1] - top[..., 0], axis=1), dtype=np.float64)
+
+
+def _decide(evidence: NDArray[Any], reached: Floats, threshold: float) -> Decisions:
+    n, horizon, _ = evidence.shape
+    time: Ints = np.minimum((reached < threshold).sum(axis=1) + 1, horizon)
+    return Decisions(time, evidence[np.arange(n), time - 1].argmax(axis=1), horizon)

@@ -1,0 +1,75 @@
+"""Many sequences to few weighted points, without throwing any away.
+
+Posteriors are compared by the square roots of their entries. On that scale a point near a corner of the simplex, where
+the decision boundary lies, keeps its distance to the corner, and the crowd that is already certain takes one cell.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmbound.arrays import Floats, Ints
+
+
+@dataclass(frozen=True)
+class Compression:
+    """`points` (m, p) are the means of m cells, `weights` (m,) their sizes, `cell` (n,) the cell of each row."""
+
+    points: Floats
+    weights: Floats
+    cell: Ints
+
+    def average(self, targets: Floats) -> Floats:
+        """Cell means of (n, C) targets -> (m, C)."""
+        sums = [np.bincount(self.cell, weights=column, minlength=len(self.weights)) for column in targets.T]
+        return np.asarray(np.stack(sums, axis=1) / self.weights[:, None], dtype=np.float64)
+
+
+def bin_line(posterior: Floats, points: int) -> Compression:
+    """Two classes: even bins of the angle arcsin sqrt(pi_1).  (n, 2) -> at most `points` cells, in order of pi_1."""
+    angle = np.arctan2(np.sqrt(posterior[:, 0]), np.sqrt(posterior[:, 1]))
+    index = np.minimum((angle * (points / (np.pi / 2))).astype(np.int64), points - 1)
+    return _from_cells(posterior, index)
+
+
+def split_cells(posterior: Floats, points: int) -> Compression:
+    """Any number of classes: cut the cell of largest spread until there are `points`.  (n, K) -> m <= points cells.
+
+    Spread is the summed squared distance to the cell's mean, in square roots of the posterior; the cut is at the mean
+    of the widest axis. Cells of equal rows are never cut.
+    """
+    roots = np.sqrt(posterior)
+    cell = np.zeros(len(roots), dtype=np.int64)
+    rows_of = {0: np.arange(len(roots))}
+    heap = [_spread_of(roots, rows_of[0], 0)]
+    while len(rows_of) < points:
+        spread, index, axis, threshold = heapq.heappop(heap)
+        if spread >= -1e-14:
+            break
+        rows = rows_of[index]
+        above = roots[rows, axis] > threshold
+        new = len(rows_of)
+        rows_of[index], rows_of[new] = rows[~above], rows[above]
+        cell[rows_of[new]] = new
+        for part in (index, new):
+            heapq.heappush(heap, _spread_of(roots, rows_of[part], part))
+    return _from_cells(posterior, cell)
+
+
+def _spread_of(roots: Floats, rows: Ints, index: int) -> tuple[float, int, int, float]:
+    """(minus the spread, cell, widest axis, its mean): the order of the heap, ties broken by the cell's number."""
+    part = roots[rows]
+    mean = part.mean(axis=0)
+    squares = np.einsum("ij,ij->j", part, part) - len(rows) * mean**2
+    axis = int(squares.argmax())
+    return -float(max(squares.sum(), 0.0)) if part[:, axis].max() > mean[axis] else 0.0, index, axis, float(mean[axis])
+
+
+def _from_cells(posterior: Floats, index: Ints) -> Compression:
+    _, cell = np.unique(index, return_inverse=True)
+    weights = np.bincount(cell).astype(np.float64)
+    unweighted = Compression(np.empty((0, 0)), weights, cell)
+    return Compression(unweighted.average(posterior), weights, cell)

@@ -1,0 +1,184 @@
+"""Convex function learning on a line, exactly: an active set of kinks instead of m^2 constraints.
+
+A convex function that is linear between the points is a line plus hinges, f(x) = a + b x + sum_k g_k (x - x_k)^+ with
+g_k >= 0. At the optimum few g_k are positive. So: least squares with the kinks held so far, which is a tridiagonal
+system; drop kinks whose g would turn negative; add those where a hinge would lower the objective; until none would.
+
+The penalty on the largest slope, lambda max(-first slope, last slope), equals the largest value over mu in [0, 1] of
+lambda (mu * -first slope + (1 - mu) * last slope), so it is a tilt of the ends with the right mu, found by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy.linalg import solveh_banded
+
+from firmbound.arrays import Bools, Floats, Ints
+from firmbound.continuation.convex_objective import ConvexFit
+from firmbound.errors import NumericalError
+
+# A hinge is worth adding if it lowers the objective faster than this, in units of targets^2 x length.
+TOLERANCE = 1e-12
+MAX_ROUNDS = 2_000
+BISECTIONS = 60
+
+
+@dataclass(frozen=True)
+class LineFit(ConvexFit):
+    """A ConvexFit with `kinks`, indices of the interior points where the slope rises: a start for a similar problem."""
+
+    kinks: Ints
+
+
+def fit_line(
+    x: Floats, y: Floats, weights: Floats, regularisation: float = 0.0, start: Sequence[int] | Ints = ()
+) -> LineFit:
+    """Convex least squares on distinct, rising x (m,) with penalty regularisation * (largest |slope|).
+
+    slopes (pieces, 1) and offsets (pieces,) are the segments between kinks; `start` may name kinks to begin with.
+    """
+    if len(x) == 1:
+        return LineFit(y.copy(), np.zeros((1, 1)), y.copy(), 0.0, 0.0, 0.0, 0, np.empty(0, dtype=np.int64))
+    problem = _Hinges(x, y, weights / weights.sum())
+    spline = problem.minimise(0.0, 0.0, np.asarray(start, dtype=np.int64))
+    if regularisation > 0:
+        spline = _balance(problem, regularisation, spline.kinks)
+    slopes = spline.slopes
+    offsets = spline.heights[:-1] - slopes * x[spline.nodes[:-1]]
+    values = np.interp(x, x[spline.nodes], spline.heights)
+    penalty = regularisation * float(np.abs(slopes).max())
+    objective = float(problem.share @ (values - y) ** 2) + penalty
+    # Duality: no convex function undercuts the objective by more than its curvature times the best hinge's gain.
+    curvature = float(slopes[-1] - slopes[0]) + 1.0
+    gap = -spline.best_gain * curvature / max(objective, np.finfo(float).tiny)
+    return LineFit(values, slopes[:, None], offsets, objective, 0.0, gap, problem.rounds, spline.kinks)
+
+
+def _balance(problem: _Hinges, regularisation: float, kinks: Ints) -> _Spline:
+    """The tilt mu in [0, 1] at which the bound on slopes holds at both ends, or at the end that needs it."""
+    low, high = 0.0, 1.0
+    for end in (0.0, 1.0):
+        spline = problem.minimise(regularisation * end, regularisation * (1.0 - end), kinks)
+        # With mu = 1 only the first slope is penalised: right if that slope is the larger one still. Same for the last.
+        if (spline.steeper_first >= 0) == (end == 1.0) or spline.steeper_first == 0:
+            return spline
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        spline = problem.minimise(regularisation * middle, regularisation * (1.0 - middle), spline.kinks)
+        if abs(spline.steeper_first) <= 1e-9 or high - low < 1e-12:
+            break
+        low, high = (middle, high) if spline.steeper_first > 0 else (low, middle)
+    return spline
+
+
+@dataclass(frozen=True)
+class _Spline:
+    """Continuous and linear between nodes; `best_gain` <= 0 is the rate at which the best further hinge would help."""
+
+    nodes: Ints
+    heights: Floats
+    slopes: Floats
+    best_gain: float
+
+    @property
+    def kinks(self) -> Ints:
+        return self.nodes[1:-1]
+
+    @property
+    def steeper_first(self) -> float:
+        """How much steeper the first segment falls than the last one rises."""
+        return float(-self.slopes[0] - self.slopes[-1])
+
+
+class _Hinges:
+    """Least squares over lines plus non-negative hinges at the interior points."""
+
+    def __init__(self, x: Floats, y: Floats, share: Floats) -> None:
+        self.x, self.y, self.share = x, y, share
+        self.gaps = np.diff(x)
+        self.rounds = 0
+
+    def minimise(self, first_tilt: float, last_tilt: float, kinks: Ints) -> _Spline:
+        """Minimise sum share (f - y)^2 - first_tilt * first slope + last_tilt * last slope."""
+        # Kinks given from outside are only a proposal: they enter with g = 0 and stay if they help.
+        nodes = np.array([0, len(self.x) - 1])
+        heights = self._least_squares(nodes, first_tilt, last_tilt)
+        proposal = kinks
+        for _ in range(MAX_ROUNDS):
+            nodes, heights = self._enter(nodes, heights, proposal, first_tilt, last_tilt)
+            gains = self._gains(nodes, heights, last_tilt)
+            proposal, best = self._proposals(nodes, gains)
+            if len(proposal) == 0:
+                return _Spline(nodes, heights, self._slopes(nodes, heights), min(best, 0.0))
+        raise NumericalError("line fit did not settle", step=MAX_ROUNDS, residual=-best, tolerance=TOLERANCE)
+
+    def _enter(
+        self, nodes: Ints, heights: Floats, proposal: Ints, first_tilt: float, last_tilt: float
+    ) -> tuple[Ints, Floats]:
+        """Take in the proposed kinks, then drop those that cannot stay, never leaving the convex functions."""
+        wider = np.union1d(nodes, proposal)
+        heights = np.interp(self.x[wider], self.x[nodes], heights)
+        nodes = wider
+        while True:
+            self.rounds += 1
+            wanted = self._least_squares(nodes, first_tilt, last_tilt)
+            bend = np.diff(self._slopes(nodes, wanted))
+            broken = bend < 0
+            if not broken.any():
+                return nodes, wanted
+            now = np.maximum(np.diff(self._slopes(nodes, heights)), 0.0)
+            # Walk towards the wanted spline until the first kink is straight; that one leaves.
+            share = now[broken] / (now[broken] - bend[broken])
+            step = share.min()
+            heights = heights + step * (wanted - heights)
+            leaving = np.zeros(len(bend), dtype=np.bool_)
+            leaving[np.flatnonzero(broken)[share <= step]] = True
+            keep: Bools = np.concatenate([[True], ~leaving, [True]])
+            nodes, heights = nodes[keep], heights[keep]
+
+    def _least_squares(self, nodes: Ints, first_tilt: float, last_tilt: float) -> Floats:
+        """Heights at the nodes of the best spline: hat functions, so the normal equations are tridiagonal."""
+        x = self.x[nodes]
+        segment = np.minimum(np.searchsorted(nodes, np.arange(len(self.x)), side="right") - 1, len(nodes) - 2)
+        right = (self.x - x[segment]) / (x[segment + 1] - x[segment])
+        left = 1.0 - right
+        count = len(nodes)
+        weighted_left, weighted_right = self.share * left, self.share * right
+        lower, upper = segment, segment + 1
+        diagonal = np.bincount(lower, weighted_left * left, count) + np.bincount(upper, weighted_right * right, count)
+        beside = np.bincount(lower, weighted_left * right, count)[:-1]
+        load = np.bincount(lower, weighted_left * self.y, count) + np.bincount(upper, weighted_right * self.y, count)
+        first, last = first_tilt / (2 * (x[1] - x[0])), last_tilt / (2 * (x[-1] - x[-2]))
+        load[0] -= first
+        load[1] += first
+        load[-2] += last
+        load[-1] -= last
+        banded = np.vstack([np.append(0.0, beside), diagonal])
+        return np.asarray(solveh_banded(banded, load, check_finite=False), dtype=np.float64)
+
+    def _slopes(self, nodes: Ints, heights: Floats) -> Floats:
+        return np.asarray(np.diff(heights) / np.diff(self.x[nodes]), dtype=np.float64)
+
+    def _gains(self, nodes: Ints, heights: Floats, last_tilt: float) -> Floats:
+        """Half the rate of change of the objective for a hinge at each interior point; negative helps."""
+        residual = self.share * (np.interp(self.x, self.x[nodes], heights) - self.y)
+        beyond = np.cumsum(residual[::-1])[::-1]
+        # sum_{i > k} r_i (x_i - x_k), summed gap by gap so that short gaps keep their digits
+        moments = np.cumsum((self.gaps * beyond[1:])[::-1])[::-1]
+        return np.asarray(moments[1:] + last_tilt / 2.0, dtype=np.float64)
+
+    def _proposals(self, nodes: Ints, gains: Floats) -> tuple[Ints, float]:
+        """The best hinge inside each segment, if it helps; and the best gain of all."""
+        best = float(gains.min(initial=0.0))
+        if best >= -TOLERANCE:
+            return np.empty(0, dtype=np.int64), best
+        found = []
+        for start, end in pairwise(nodes):
+            inner = gains[start : end - 1]  # gains[k - 1] belongs to point k
+            if len(inner) and (low := inner.min()) < -TOLERANCE and low < 0.1 * best:
+                found.append(int(start) + 1 + int(inner.argmin()))
+        return np.asarray(found, dtype=np.int64), best

@@ -1,0 +1,190 @@
+"""StoppingRule: continuation-risk surfaces for every cost on the front, and the decisions they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.arrays import Bools, Floats, Ints, finite_array
+from firmbound.backward_induction import InOrder, Progress, Schedule, induce, statistic_of
+from firmbound.bundle import read_bundle, write_bundle
+from firmbound.continuation.affine import MinAffineSurface
+from firmbound.continuation.convex import ConvexFitter, ConvexOptions
+from firmbound.continuation.surface import RiskSurface, Statistic, SurfaceFitter
+from firmbound.costs import DecisionProblem
+from firmbound.errors import BundleError, InvalidInput
+from firmbound.posterior import class_prior, posterior
+from firmbound.trajectories import Decisions, check_evidence
+
+KIND = "stopping-rule"
+Method = Literal["cfl"]
+
+# How a saved surface comes back: its kind names its class.
+SURFACES: Mapping[str, Callable[..., RiskSurface]] = {MinAffineSurface.kind: MinAffineSurface}
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How things stand after t observations, for each of n sequences; risks in the units of the penalty."""
+
+    decided: Bools
+    label: Ints
+    posterior: Floats
+    stopping_risk: Floats
+    continuation_risk: Floats
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """Stop after t observations when the risk of stopping is no higher than that of going on; at T, stop anyway."""
+
+    problem: DecisionProblem
+    prior: Floats
+    statistic: Statistic
+    surfaces: Sequence[RiskSurface]
+
+    @property
+    def costs(self) -> Floats:
+        return self.problem.costs
+
+    def continuation_risk(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Floats:
+        """Expected risk of observing once more after t observations, cost included.  (n, K) -> (n,); t in 1..T-1."""
+        if not 1 <= t < self.problem.horizon:
+            raise InvalidInput("t", f"lie in 1..{self.problem.horizon - 1}", t, "At the horizon there is no next step.")
+        index = self.problem.cost_index(cost)
+        values = self._check_step(evidence)
+        return self.problem.scale * self._continuation(values, posterior(values, self.prior), t, index)
+
+    def outlook(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Outlook:
+        """Decide for n sequences of which t observations are in, from their evidence (n, K); t in 1..T.
+
+        This is the definition of the rule; `decide` is the fast way through whole sequences.
+        """
+        if not 1 <= t <= self.problem.horizon:
+            raise InvalidInput("t", f"lie in 1..{self.problem.horizon}", t)
+        values = self._check_step(evidence)
+        index = self.problem.cost_index(cost)
+        belief = posterior(values, self.prior)
+        stopping = self.problem.stopping_risk(belief)
+        last = t == self.problem.horizon
+        going_on = np.full(len(values), np.inf) if last else self._continuation(values, belief, t, index)
+        scale = self.problem.scale
+        label = self.problem.best_label(belief)
+        return Outlook(stopping <= going_on, label, belief, scale * stopping, scale * going_on)
+
+    def decide(self, evidence: ArrayLike, *, cost: float | None = None) -> Decisions:
+        """When and what is decided on whole sequences, (n, T, K) evidence."""
+        values = check_evidence(evidence)
+        n, horizon, classes = values.shape
+        if (horizon, classes) != (self.problem.horizon, self.problem.classes):
+            raise InvalidInput(
+                "evidence",
+                f"have shape (n, {self.problem.horizon}, {self.problem.classes}) as the rule was fitted",
+                f"shape {values.shape}",
+            )
+        index = self.problem.cost_index(cost)
+        time = np.full(n, horizon)
+        label = np.empty(n, dtype=np.int64)
+        waiting = np.arange(n)
+        for t in range(1, horizon + 1):
+            evidence_now = values[waiting, t - 1]
+            belief = posterior(evidence_now, self.prior)
+            stop = np.ones(len(waiting), dtype=np.bool_)
+            if t < horizon:
+                stop = self.problem.stopping_risk(belief) <= self._continuation(evidence_now, belief, t, index)
+            time[waiting[stop]] = t
+            label[waiting[stop]] = self.problem.best_label(belief[stop])
+            waiting = waiting[~stop]
+            if len(waiting) == 0:
+                break
+        return Decisions(time, label, horizon)
+
+    def save(self, path: str | Path) -> None:
+        """Write a bundle: a folder with a JSON header and one array file, whole or not at all."""
+        arrays: dict[str, NDArray[Any]] = {
+            "penalty": self.problem.penalty,
+            "costs": self.problem.costs,
+            "delay": self.problem.delay,
+            "prior": self.prior,
+        }
+        for t, surface in enumerate(self.surfaces, start=1):
+            arrays |= {f"surface/{t}/{name}": array for name, array in surface.arrays().items()}
+        kinds = [surface.kind for surface in self.surfaces]
+        write_bundle(path, kind=KIND, header={"statistic": self.statistic, "surfaces": kinds}, arrays=arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> StoppingRule:
+        """Read a bundle; a damaged or foreign one raises BundleError."""
+        header, arrays = read_bundle(path, kind=KIND)
+        try:
+            problem = DecisionProblem(arrays["penalty"], arrays["costs"], arrays["delay"])
+            surfaces = []
+            for t, kind in enumerate(header["surfaces"], start=1):
+                start = f"surface/{t}/"
+                parts = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
+                surfaces.append(SURFACES[kind](**parts))
+            rule = cls(problem, arrays["prior"], header["statistic"], surfaces)
+        except (KeyError, TypeError, ValueError) as problem_found:
+            raise BundleError(f"{path} is no stopping rule that this version can read: {problem_found!r}") from None
+        if len(rule.surfaces) != rule.problem.horizon - 1:
+            raise BundleError(f"{path} holds {len(rule.surfaces)} surfaces for a horizon of {rule.problem.horizon}.")
+        return rule
+
+    def _continuation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> Floats:
+        """In units of the scale, from evidence (n, K) and its posterior.  -> (n,)."""
+        surface = self.surfaces[t - 1].select(index)
+        expected = surface(statistic_of(evidence, belief, self.statistic))[:, 0]
+        return np.asarray(expected + self.problem.next_cost(t)[index], dtype=np.float64)
+
+    def _check_step(self, evidence: ArrayLike) -> NDArray[Any]:
+        words = f"(n, {self.problem.classes}), the evidence after t observations"
+        values = finite_array("evidence", evidence, ndim=2, shape_words=words)
+        if values.shape[1] != self.problem.classes:
+            raise InvalidInput("evidence", f"have shape {words}", f"shape {values.shape}")
+        return values
+
+
+def fit_stopping_rule(
+    evidence: ArrayLike,
+    *,
+    costs: ArrayLike,
+    penalty: ArrayLike = 10.0,
+    prior: ArrayLike | None = None,
+    delay: ArrayLike | None = None,
+    method: Method = "cfl",
+    options: ConvexOptions | None = None,
+    schedule: Schedule | None = None,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> StoppingRule:
+    """Fit the rules of all `costs` on evidence (n, T, K), which needs no labels.
+
+    penalty: a number, a (K,) vector or a (K, K) matrix (row = true class, column = decision). prior: (K,), uniform by
+    default. delay: (T,) factors on the cost of each observation. `seed` is for methods that draw at random; "cfl" draws
+    nothing.
+
+    >>> problem = firmbound.datasets.gaussian(classes=2, sequences=20_000)
+    >>> rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.02, 0.2, 0.4], penalty=10.0)
+    >>> rule.decide(problem.evidence, cost=0.2).time.mean()
+    """
+    values = check_evidence(evidence)
+    _, horizon, classes = values.shape
+    problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
+    weights = class_prior(prior, classes)
+    fitter = make_fitter(method, options, seed=seed)
+    surfaces = induce(
+        lambda t: values[:, t - 1], weights, problem, fitter, schedule=schedule or InOrder(), progress=progress
+    )
+    return StoppingRule(problem, weights, fitter.statistic, surfaces)
+
+
+def make_fitter(method: Method, options: ConvexOptions | None = None, *, seed: int = 0) -> SurfaceFitter:
+    """The estimator of a method's name."""
+    if method == "cfl":
+        return ConvexFitter(options or ConvexOptions())
+    raise InvalidInput("method", "be 'cfl'", repr(method))

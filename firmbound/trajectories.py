@@ -1,0 +1,86 @@
+"""The values that pass between stages; each checks itself at birth, so nothing later needs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.arrays import Ints, class_labels, finite_array
+from firmbound.errors import InvalidInput
+
+
+def check_evidence(evidence: ArrayLike) -> NDArray[Any]:
+    """(n, T, K) evidence: finite, n >= 1, T >= 2, K >= 2; its precision is kept."""
+    array = finite_array("evidence", evidence, ndim=3, shape_words="(n, T, K)")
+    sequences, horizon, classes = array.shape
+    if sequences < 1:
+        raise InvalidInput("evidence", "hold at least one sequence", f"shape {array.shape}")
+    if horizon < 2:
+        raise InvalidInput("evidence", "span at least 2 observations (T >= 2)", f"shape {array.shape}")
+    if classes < 2:
+        raise InvalidInput("evidence", "hold at least 2 classes (K >= 2)", f"shape {array.shape}")
+    return array
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Labelled sequences: labels (n,) with features (n, T, d), evidence (n, T, K) or both."""
+
+    labels: Ints
+    classes: int
+    features: NDArray[Any] | None = None
+    evidence: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.features is None and self.evidence is None:
+            raise InvalidInput("batch", "hold features, evidence or both", "neither")
+        count = len(self.labels)
+        object.__setattr__(self, "labels", class_labels("labels", self.labels, count=count, classes=self.classes))
+        if self.features is not None:
+            object.__setattr__(
+                self, "features", finite_array("features", self.features, ndim=3, shape_words="(n, T, d)")
+            )
+        if self.evidence is not None:
+            object.__setattr__(self, "evidence", check_evidence(self.evidence))
+            if self.evidence.shape[2] != self.classes:
+                raise InvalidInput("evidence", f"have {self.classes} classes", f"shape {self.evidence.shape}")
+        for name in ("features", "evidence"):
+            array = getattr(self, name)
+            if array is not None and array.shape[0] != count:
+                raise InvalidInput(name, f"have one row a label ({count})", f"shape {array.shape}")
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Batches of the same kind, one after the other."""
+    first = batches[0]
+
+    def together(name: str) -> NDArray[Any] | None:
+        return None if getattr(first, name) is None else np.concatenate([getattr(batch, name) for batch in batches])
+
+    labels = np.concatenate([batch.labels for batch in batches])
+    return Batch(labels, first.classes, features=together("features"), evidence=together("evidence"))
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """When each sequence was decided, and what: time (n,) in 1..T observations used, label (n,) in 0..K-1."""
+
+    time: Ints
+    label: Ints
+    horizon: int
+
+    def __post_init__(self) -> None:
+        time, label = np.asarray(self.time), np.asarray(self.label)
+        if time.ndim != 1 or time.shape != label.shape:
+            raise InvalidInput("decisions", "hold as many times as labels", f"shapes {time.shape} and {label.shape}")
+        if time.size and (time.min() < 1 or time.max() > self.horizon):
+            raise InvalidInput("time", f"lie in 1..{self.horizon}", f"values from {time.min()} to {time.max()}")
+        object.__setattr__(self, "time", time.astype(np.int64))
+        object.__setattr__(self, "label", label.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.time)
