@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Bools, Floats, Ints, finite_array
-from firmbound.backward_induction import InOrder, Progress, Schedule, induce, statistic_of
+from firmbound.backward_induction import Progress, Schedule, induce, statistic_of
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.convex import ConvexFitter, ConvexOptions
@@ -175,12 +175,24 @@ def fit_stopping_rule(
     values = check_evidence(evidence)
     _, horizon, classes = values.shape
     problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
-    weights = class_prior(prior, classes)
     fitter = make_fitter(method, options, seed=seed)
-    surfaces = induce(
-        lambda t: values[:, t - 1], weights, problem, fitter, schedule=schedule or InOrder(), progress=progress
+    return fit_from_slices(
+        lambda t: values[:, t - 1], class_prior(prior, classes), problem, fitter, schedule=schedule, progress=progress
     )
-    return StoppingRule(problem, weights, fitter.statistic, surfaces)
+
+
+def fit_from_slices(
+    evidence_at: Callable[[int], NDArray[Any]],
+    prior: Floats,
+    problem: DecisionProblem,
+    fitter: SurfaceFitter,
+    *,
+    schedule: Schedule | None = None,
+    progress: Progress | None = None,
+) -> StoppingRule:
+    """As `fit_stopping_rule`, asking for evidence one time step at a time: it may lie on disk, larger than memory."""
+    surfaces = induce(evidence_at, prior, problem, fitter, schedule=schedule, progress=progress)
+    return StoppingRule(problem, prior, fitter.statistic, surfaces)
 
 
 def make_fitter(method: Method, options: ConvexOptions | None = None, *, seed: int = 0) -> SurfaceFitter:

@@ -25,7 +25,6 @@ PAPER_SEQUENCES = {
 class GaussianProblem(GeneratedProblem):
     """x_t ~ N(separation * e_y, I) in `dimension` dimensions, independent over t given the class y."""
 
-    prior: tuple[float, ...]
     dimension: int
     separation: float
 
@@ -40,10 +39,6 @@ class GaussianProblem(GeneratedProblem):
             )
         if not (np.isfinite(self.separation) and self.separation > 0):
             raise InvalidInput("separation", "be positive and finite", self.separation)
-
-    @property
-    def classes(self) -> int:
-        return len(self.prior)
 
     @property
     def step_covariance(self) -> Floats:
@@ -105,4 +100,4 @@ def gaussian(
     if classes < 2:
         raise InvalidInput("classes", "be at least 2", classes)
     weights = tuple(float(p) for p in class_prior(prior, classes))
-    return GaussianProblem(sequences, horizon, seed, prior=weights, dimension=dimension, separation=separation)
+    return GaussianProblem(sequences, horizon, seed, weights, dimension=dimension, separation=separation)

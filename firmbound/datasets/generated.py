@@ -26,6 +26,7 @@ class GeneratedProblem(ABC):
     sequences: int
     horizon: int
     seed: Seed
+    prior: tuple[float, ...]
 
     def __post_init__(self) -> None:
         if self.sequences < 1:
@@ -34,9 +35,9 @@ class GeneratedProblem(ABC):
             raise InvalidInput("horizon", "be at least 2", self.horizon)
 
     @property
-    @abstractmethod
     def classes(self) -> int:
         """K."""
+        return len(self.prior)
 
     @abstractmethod
     def batch(self, index: int, *, with_features: bool = True) -> Batch:

@@ -36,14 +36,6 @@ class OscillatingProblem(GeneratedProblem):
 
     table: OscillationTable = OscillationTable()
 
-    @property
-    def classes(self) -> int:
-        return 2
-
-    @property
-    def prior(self) -> tuple[float, float]:
-        return (0.5, 0.5)
-
     def batch(self, index: int, *, with_features: bool = True) -> Batch:
         """Block `index`; there are no features behind these trajectories, so `with_features` changes nothing."""
         (random,) = self._streams(index, 1)
@@ -77,4 +69,4 @@ def oscillating(
     >>> oscillating(sequences=1_000).evidence.shape
     (1000, 50, 2)
     """
-    return OscillatingProblem(sequences, horizon, seed, table=table or OscillationTable())
+    return OscillatingProblem(sequences, horizon, seed, (0.5, 0.5), table=table or OscillationTable())

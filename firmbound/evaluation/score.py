@@ -25,8 +25,8 @@ class Score:
     aapr_error: float
     realised_risk: float
     realised_risk_error: float
-    error: float
-    error_error: float
+    error_rate: float
+    error_rate_error: float
     mean_time: float
     mean_time_error: float
     time_variance: float
@@ -59,8 +59,8 @@ def score(
         aapr_error=believed.standard_error,
         realised_risk=realised.value,
         realised_risk_error=realised.standard_error,
-        error=error.value,
-        error_error=error.standard_error,
+        error_rate=error.value,
+        error_rate_error=error.standard_error,
         mean_time=time.value,
         mean_time_error=time.standard_error,
         time_variance=variance.value,

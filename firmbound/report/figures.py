@@ -1,0 +1,188 @@
+"""The figures of a report; each is a function from results to a matplotlib Figure, drawn without any global state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from firmbound.arrays import Floats, Ints
+from firmbound.evaluation.boundary import continuation_interval
+from firmbound.stopping_rule import StoppingRule
+from firmbound.trajectories import Decisions
+
+Row = Mapping[str, Any]
+OURS, STATIC, OPTIMUM, GRID = "#1763c6", "#8a8f98", "#d9480f", "#e3e6ea"
+CLASS_COLOURS = ("#1763c6", "#d9480f", "#2b8a3e", "#862e9c", "#b08900", "#0b7285")
+# The optimum is a ring, so that a rule that reaches it shows as a dot inside.
+MARKERS: dict[str, dict[str, Any]] = {
+    "optimum": {"color": OPTIMUM, "markersize": 10, "markerfacecolor": "none"},
+    "firmbound": {"color": OURS, "markersize": 5},
+}
+NAMES = {"firmbound": "firmbound", "static": "static threshold", "optimum": "exact optimum"}
+
+
+def speed_accuracy(rows: Sequence[Row]) -> Figure:
+    """Error (1 - macro recall) against mean number of observations: lower left is better."""
+    figure, (axes,) = _panels(1)
+    costs = _costs(rows)
+    swept = sorted((r for r in rows if r["method"] == "static" and r["cost"] == costs[0]), key=lambda r: r["mean_time"])
+    axes.plot(
+        [r["mean_time"] for r in swept], [r["error_rate"] for r in swept], color=STATIC, label="static thresholds"
+    )
+    for method, style in MARKERS.items():
+        found = [r for r in rows if r["method"] == method]
+        if found:
+            times, errors = [r["mean_time"] for r in found], [r["error_rate"] for r in found]
+            axes.plot(times, errors, "o", label=NAMES[method], **style)
+    for row in (r for r in rows if r["method"] == "firmbound"):
+        axes.annotate(
+            f"cost {row['cost']:g}", (row["mean_time"], row["error_rate"]), (8, 6), textcoords="offset points"
+        )
+    _finish(axes, "mean number of observations", "error (1 - macro recall)")
+    return figure
+
+
+def risk_curves(rows: Sequence[Row]) -> Figure:
+    """Believed (AAPR) and realised risk against mean number of observations, a panel a cost."""
+    costs = _costs(rows)
+    figure, panels = _panels(len(costs))
+    for axes, cost in zip(panels, costs, strict=True):
+        here = [r for r in rows if r["cost"] == cost]
+        swept = sorted((r for r in here if r["method"] == "static"), key=lambda r: r["mean_time"])
+        times = [r["mean_time"] for r in swept]
+        axes.plot(times, [r["aapr"] for r in swept], color=STATIC, label="static, believed")
+        axes.plot(times, [r["realised_risk"] for r in swept], color=STATIC, ls=":", label="static, realised")
+        for method, style in MARKERS.items():
+            for row in (r for r in here if r["method"] == method):
+                for risk, fmt, words in (("aapr", "o", "believed"), ("realised_risk", "x", "realised")):
+                    label = f"{NAMES[method]}, {words}"
+                    axes.errorbar(row["mean_time"], row[risk], row[f"{risk}_error"], fmt=fmt, label=label, **style)
+        low = min(min(r["aapr"], r["realised_risk"]) for r in here)
+        axes.set_ylim(0.85 * low, 3.0 * low)
+        axes.set_title(f"cost {cost:g} an observation")
+        _finish(axes, "mean number of observations", "risk", legend=axes is panels[0])
+    return figure
+
+
+def hitting_times(rows: Sequence[Row]) -> Figure:
+    """How many sequences are decided at each t: the rule, and the chosen static threshold."""
+    costs = _costs(rows)
+    figure, panels = _panels(len(costs))
+    for axes, cost in zip(panels, costs, strict=True):
+        for row in (r for r in rows if r["cost"] == cost and (r["method"] == "firmbound" or r.get("chosen"))):
+            share = np.asarray(row["time_counts"]) / np.sum(row["time_counts"])
+            colour = OURS if row["method"] == "firmbound" else STATIC
+            label = f"{NAMES[row['method']]}: {row['mean_time']:.1f} ± {row['time_variance'] ** 0.5:.1f}"
+            axes.step(np.arange(1, len(share) + 1), share, where="mid", color=colour, label=label)
+        axes.set_title(f"cost {cost:g}")
+        _finish(axes, "observations used", "share of sequences")
+    return figure
+
+
+def trajectories(
+    rule: StoppingRule,
+    evidence: NDArray[Any],
+    labels: Ints,
+    cost: float,
+    optimal: Sequence[Sequence[float | None]] | None = None,
+) -> Figure:
+    """Evidence of a few sequences until their decision; with two classes, between the moving boundaries."""
+    figure, (axes,) = _panels(1, width=8.0)
+    decisions = rule.decide(evidence, cost=cost)
+    two = rule.problem.classes == 2
+    top = np.sort(evidence, axis=-1)
+    height = evidence[..., 1] - evidence[..., 0] if two else top[..., -1] - top[..., -2]
+    _draw_paths(axes, height, labels, decisions)
+    if two:
+        t = np.arange(1, rule.problem.horizon)
+        low, high = continuation_interval(rule, cost).T
+        axes.plot(t, low, color="black", lw=1.5, label="boundary: decide outside")
+        axes.plot(t, high, color="black", lw=1.5)
+        if optimal is not None:
+            exact = np.array(optimal, dtype=float)
+            axes.plot(t, exact, color=OPTIMUM, lw=1, ls="--", label=None)
+            axes.plot([], [], color=OPTIMUM, lw=1, ls="--", label="exact optimum's boundary")
+    axes.set_title(f"cost {cost:g}: dots are decisions, crosses wrong ones")
+    _finish(axes, "observation", "log-likelihood ratio" if two else "lead of the first class over the second")
+    return figure
+
+
+def risk_surface(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure | None:
+    """Risk of stopping and of going on over posteriors: curves for two classes, regions of the simplex for three."""
+    if rule.problem.classes == 2:
+        return _risk_lines(rule, cost, steps)
+    if rule.problem.classes == 3:
+        return _simplex_regions(rule, cost, steps)
+    return None
+
+
+def _risk_lines(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure:
+    figure, (axes,) = _panels(1)
+    share = np.linspace(1e-6, 1 - 1e-6, 801)
+    belief = np.stack([1 - share, share], axis=1)
+    evidence = np.log(belief) - np.log(rule.prior)
+    axes.plot(share, rule.problem.scale * rule.problem.stopping_risk(belief), color="black", label="stop now")
+    for t, shade in zip(steps, np.linspace(0.35, 1.0, len(steps)), strict=True):
+        risk = rule.continuation_risk(evidence, t=t, cost=cost)
+        axes.plot(share, risk, color=OURS, alpha=shade, label=f"go on at t = {t}")
+    axes.set_title(f"cost {cost:g}: go on where the blue line is lower")
+    _finish(axes, "posterior of class 1", "risk")
+    return figure
+
+
+def _simplex_regions(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure:
+    figure, panels = _panels(len(steps), width=4.0)
+    belief = _simplex_grid(120)
+    evidence = np.log(np.maximum(belief, 1e-12)) - np.log(rule.prior)
+    across = belief @ np.array([0.0, 1.0, 0.5])
+    up = belief @ np.array([0.0, 0.0, np.sqrt(3) / 2])
+    for axes, t in zip(panels, steps, strict=True):
+        outlook = rule.outlook(evidence, t=t, cost=cost)
+        colours = np.array([*CLASS_COLOURS[:3], GRID])[np.where(outlook.decided, outlook.label, 3)]
+        axes.scatter(across, up, c=colours, s=5, marker="h", linewidths=0)
+        axes.set_title(f"t = {t}")
+        axes.set_aspect("equal")
+        axes.axis("off")
+        for k, (x, y) in enumerate([(0.0, -0.06), (1.0, -0.06), (0.5, 0.91)]):
+            axes.text(x, y, f"class {k}", ha="center", va="center", color=CLASS_COLOURS[k])
+    figure.suptitle(f"cost {cost:g}: coloured = decide, grey = go on")
+    return figure
+
+
+def _simplex_grid(count: int) -> Floats:
+    first, second = np.meshgrid(np.arange(count + 1), np.arange(count + 1))
+    inside = first + second <= count
+    a, b = first[inside] / count, second[inside] / count
+    return np.stack([1 - a - b, a, b], axis=1).clip(0.0, 1.0)
+
+
+def _draw_paths(axes: Axes, height: Floats, labels: Ints, decisions: Decisions) -> None:
+    for path, label, time, said in zip(height, labels, decisions.time, decisions.label, strict=True):
+        colour = CLASS_COLOURS[int(label) % len(CLASS_COLOURS)]
+        axes.plot(np.arange(1, time + 1), path[:time], color=colour, alpha=0.35, lw=0.8)
+        axes.plot(time, path[time - 1], "o" if said == label else "x", color=colour, ms=4 if said == label else 7)
+
+
+def _costs(rows: Sequence[Row]) -> list[float]:
+    return sorted({row["cost"] for row in rows})
+
+
+def _panels(count: int, width: float | None = None) -> tuple[Figure, list[Axes]]:
+    each = width or (6.5 if count == 1 else 4.2)
+    figure = Figure(figsize=(each * count, 4.0), layout="constrained")
+    return figure, list(np.atleast_1d(figure.subplots(1, count)))
+
+
+def _finish(axes: Axes, across: str, up: str, *, legend: bool = True) -> None:
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.grid(color=GRID)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend and axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8)

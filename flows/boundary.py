@@ -1,0 +1,37 @@
+"""Stage `boundary`: fit the stopping rule of every cost; `prepare` tasks in parallel over t, `fit` tasks backward."""
+
+import numpy as np
+from prefect import flow, get_run_logger
+
+from firmbound.stopping_rule import fit_from_slices, make_fitter
+from firmbound.store import TrajectoryStore
+from flows.params import Params
+from flows.progress import progress
+from flows.runners import PrefectSchedule
+from flows.stage import main, reports_failure, stage_folder
+
+
+@flow(name="boundary", flow_run_name="boundary {dataset}")
+@reports_failure
+def boundary_flow(dataset: str, params: Params) -> None:
+    """Write data/<dataset>/boundary, a bundle with the fitted rule."""
+    section = params.boundary[dataset]
+    store = TrajectoryStore(stage_folder(dataset, "features") / "train.zarr")
+    about = store.description
+    problem = section.decision_problem(classes=about.classes, horizon=about.horizon)
+    with progress(f"{dataset}: {len(section.costs)} costs, backward from t = {about.horizon - 1}") as advance:
+        rule = fit_from_slices(
+            store.evidence_at,
+            np.array(about.prior),
+            problem,
+            make_fitter(section.method, section.options()),
+            schedule=PrefectSchedule(dataset),
+            progress=advance,
+        )
+    rule.save(stage_folder(dataset, "boundary"))
+    pieces = [len(surface.arrays()["offsets"]) for surface in rule.surfaces]
+    get_run_logger().info("%s: %d surfaces with %.0f pieces on average", dataset, len(pieces), np.mean(pieces))
+
+
+if __name__ == "__main__":
+    main("boundary")

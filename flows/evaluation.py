@@ -1,0 +1,148 @@
+"""Stage `evaluation`: score the rule, the static thresholds and, where there is one, the exact optimum on test data."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from prefect import flow
+
+from firmbound.arrays import Floats, Ints
+from firmbound.baselines.static_threshold import sweep, threshold_grid
+from firmbound.datasets import GaussianProblem
+from firmbound.evaluation.boundary import continuation_interval
+from firmbound.evaluation.estimates import mean_of, relative_excess
+from firmbound.evaluation.risk import believed_risk
+from firmbound.evaluation.score import Score, score
+from firmbound.oracle import Oracle, solve_gaussian
+from firmbound.publishing import publish
+from firmbound.stopping_rule import StoppingRule
+from firmbound.store import TrajectoryStore
+from firmbound.trajectories import Decisions
+from flows.params import Params
+from flows.progress import progress
+from flows.runners import work_task
+from flows.stage import main, reports_failure, stage_folder
+
+Row = dict[str, Any]
+HEADLINES = ("mean_time", "error_rate", "realised_risk", "aapr", "excess", "regret")
+
+
+@flow(name="evaluation", flow_run_name="evaluation {dataset}")
+@reports_failure
+def evaluation_flow(dataset: str, params: Params) -> None:
+    """Write data/<dataset>/evaluation: metrics.json, rows.json (every rule and threshold), speed_accuracy.csv."""
+    source = stage_folder(dataset, "features")
+    rule = StoppingRule.load(stage_folder(dataset, "boundary"))
+    train, test = TrajectoryStore(source / "train.zarr"), TrajectoryStore(source / "test.zarr")
+    evidence, labels = test.evidence(), test.labels
+    with progress(f"{dataset}: scoring {len(labels):,} test sequences") as advance:
+        oracle = work_task(solve_oracle, f"{dataset} oracle").submit(params, dataset, rule)
+        static = work_task(score_static, f"{dataset} static thresholds").submit(
+            rule, train.evidence(), evidence, labels, params.evaluation.thresholds
+        )
+        per_cost = [
+            work_task(score_rule, f"{dataset} cost {cost:g}").submit(rule, oracle, evidence, labels, cost)
+            for cost in rule.costs.tolist()
+        ]
+        rows: list[Row] = []
+        for done, future in enumerate([*per_cost, static], start=1):
+            rows += future.result()
+            advance(done, len(per_cost) + 1)
+    with publish(stage_folder(dataset, "evaluation")) as folder:
+        write_results(folder, rule, oracle.result(), rows)
+
+
+def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | None:
+    """The exact optimum, for Gaussian problems of two or three classes."""
+    problem = params.features[dataset].problem("train")
+    if not isinstance(problem, GaussianProblem) or problem.classes > 3:
+        return None
+    return solve_gaussian(problem, costs=rule.costs, penalty=rule.problem.penalty, delay=rule.problem.delay)
+
+
+def score_rule(
+    rule: StoppingRule, oracle: Oracle | None, evidence: NDArray[Any], labels: Ints, cost: float
+) -> list[Row]:
+    """The fitted rule at one cost and, on the same sequences, the optimum."""
+    chosen = rule.decide(evidence, cost=cost)
+    row = _row("firmbound", chosen, _score(rule, chosen, evidence, labels, cost))
+    if oracle is None:
+        return [row]
+    best = oracle.decide(evidence, cost=cost)
+    ours, least = (believed_risk(d, evidence, rule.prior, rule.problem, cost) for d in (chosen, best))
+    excess, regret = relative_excess(ours, least), mean_of(oracle.regret(evidence, chosen, cost=cost))
+    bayes = float(oracle.bayes_risk[oracle.problem.cost_index(cost)])
+    row |= {
+        "excess": excess.value,
+        "excess_error": excess.standard_error,
+        "regret": regret.value / bayes,
+        "regret_error": regret.standard_error / bayes,
+    }
+    optimum = _row("optimum", best, _score(rule, best, evidence, labels, cost)) | {"bayes_risk": bayes}
+    return [row, optimum]
+
+
+def score_static(
+    rule: StoppingRule, train: NDArray[Any], evidence: NDArray[Any], labels: Ints, count: int
+) -> list[Row]:
+    """Every threshold at every cost; the one with the least believed risk on *training* data is marked as chosen."""
+    thresholds = threshold_grid(train, count)
+    on_train, on_test = sweep(train, thresholds), sweep(evidence, thresholds)
+    rows = []
+    for cost in rule.costs.tolist():
+        risks = [believed_risk(d, train, rule.prior, rule.problem, cost).mean() for d in on_train]
+        best = int(np.argmin(risks))
+        for index, decisions in enumerate(on_test):
+            row = _row("static", decisions, _score(rule, decisions, evidence, labels, cost))
+            rows.append(row | {"threshold": float(thresholds[index]), "chosen": index == best})
+    return rows
+
+
+def _score(rule: StoppingRule, decisions: Decisions, evidence: NDArray[Any], labels: Ints, cost: float) -> Score:
+    return score(decisions, evidence=evidence, labels=labels, prior=rule.prior, problem=rule.problem, cost=cost)
+
+
+def _row(method: str, decisions: Decisions, scored: Score) -> Row:
+    counts = np.bincount(decisions.time, minlength=decisions.horizon + 1)[1:]
+    return {"method": method, **scored.as_dict(), "time_counts": counts.tolist()}
+
+
+def write_results(folder: Path, rule: StoppingRule, oracle: Oracle | None, rows: list[Row]) -> None:
+    (folder / "rows.json").write_text(json.dumps(rows) + "\n")
+    (folder / "metrics.json").write_text(json.dumps(_metrics(rows), indent=2) + "\n")
+    boundaries = {str(cost): _interval(oracle, cost) for cost in rule.costs.tolist()}
+    (folder / "optimal_boundary.json").write_text(json.dumps(boundaries) + "\n")
+    with (folder / "speed_accuracy.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(
+            file, ["method", "cost", "mean_time", "error_rate", "realised_risk"], extrasaction="ignore"
+        )
+        writer.writeheader()
+        writer.writerows(row for row in rows if row["method"] != "static" or row["cost"] == rule.costs[0])
+
+
+def _metrics(rows: list[Row]) -> dict[str, dict[str, float]]:
+    """What `dvc metrics show` prints: for each cost the rule, and the rivals' risks. All the rest is in rows.json."""
+    metrics: dict[str, dict[str, float]] = {}
+    for row in rows:
+        here = metrics.setdefault(f"cost {row['cost']:g}", {})
+        if row["method"] == "firmbound":
+            here |= {name: row[name] for name in HEADLINES if name in row}
+        elif row["method"] == "optimum":
+            here["optimal_aapr"] = row["aapr"]
+        elif row["chosen"]:
+            here |= {"static_aapr": row["aapr"], "static_realised_risk": row["realised_risk"]}
+    return metrics
+
+
+def _interval(oracle: Oracle | None, cost: float) -> list[list[float | None]] | None:
+    if oracle is None or oracle.problem.classes != 2:
+        return None
+    interval: Floats = continuation_interval(oracle, cost)
+    return [[None if np.isnan(end) else float(end) for end in ends] for ends in interval]
+
+
+if __name__ == "__main__":
+    main("evaluation")

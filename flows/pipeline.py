@@ -1,0 +1,121 @@
+"""The pipeline: `dvc repro`, then make sure that what was fitted is registered. `make run` starts this.
+
+python -m flows.pipeline            run once, with a Prefect server of its own unless PREFECT_API_URL names one
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.stage import prefect_environment, stage_folder
+
+if TYPE_CHECKING:
+    from flows.params import Params
+
+SERVER_START_SECONDS = 180
+DVC = [sys.executable, "-m", "dvc"]
+
+
+def main() -> None:
+    prefect_environment()
+    os.environ.setdefault("DVC_NO_ANALYTICS", "1")
+    from firmbound.errors import FirmboundError
+    from flows.params import read_params
+
+    try:
+        params = read_params()
+    except FirmboundError as problem:
+        sys.exit(f"firmbound: {problem}")
+    ensure_repository()
+    with prefect_server():
+        # A process of its own: it has sent its last log line to the server before the server is stopped.
+        ended = subprocess.run([sys.executable, "-m", "flows.pipeline_flow"], check=False)
+    if ended.returncode:
+        sys.exit(ended.returncode)
+    print(summary(params))
+
+
+def ensure_repository() -> None:
+    """Make git and DVC repositories where they are missing, as in a folder unpacked from an archive."""
+    if shutil.which("git") and subprocess.run(["git", "rev-parse"], capture_output=True, check=False).returncode:
+        subprocess.run(["git", "init", "-q"], check=True)
+    if not Path(".dvc/config").exists():
+        scm = [] if Path(".git").exists() else ["--no-scm"]
+        subprocess.run([*DVC, "init", "-q", "-f", *scm], check=True)
+        # Stores are large: link them from the cache instead of keeping two copies.
+        subprocess.run([*DVC, "config", "-q", "cache.type", "hardlink,symlink,copy"], check=True)
+        subprocess.run([*DVC, "config", "-q", "core.analytics", "false"], check=True)
+
+
+@contextmanager
+def prefect_server() -> Iterator[None]:
+    """One server for the whole run, on a free loopback port, stopped at the end; an address that is given is used."""
+    if os.environ.get("PREFECT_API_URL"):
+        yield
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home = Path(os.environ["PREFECT_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    with (home / "server.log").open("w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            _await(server, f"http://127.0.0.1:{port}/api/health", home / "server.log")
+            os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
+            yield
+        finally:
+            os.environ.pop("PREFECT_API_URL", None)
+            server.terminate()
+            try:
+                server.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def _await(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
+    deadline = time.monotonic() + SERVER_START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            sys.exit(f"firmbound: the Prefect server ended at once; see {log}")
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.3)
+    sys.exit(f"firmbound: the Prefect server did not answer within {SERVER_START_SECONDS} s; see {log}")
+
+
+def summary(params: Params) -> str:
+    """Where everything is, and the numbers that matter."""
+    lines = ["", "firmbound: done."]
+    for dataset in params.datasets:
+        metrics = json.loads((stage_folder(dataset, "evaluation") / "metrics.json").read_text())
+        lines.append(f"\n  {dataset}")
+        for cost, ours in metrics.items():
+            optimum = f", {100 * ours['regret']:.3f} % above the exact optimum" if "regret" in ours else ""
+            lines.append(
+                f"    {cost}: {ours['mean_time']:.1f} observations, {100 * ours['error_rate']:.2f} % wrong, "
+                f"risk {ours['realised_risk']:.3f}{optimum}"
+            )
+        lines.append(f"    report   {stage_folder(dataset, 'report') / 'index.html'}")
+        lines.append(f"    metrics  {stage_folder(dataset, 'evaluation') / 'metrics.json'}   (dvc metrics show)")
+        lines.append(f"    model    models:/firmbound-{dataset}@champion   (MLflow registry in mlflow.db)")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The flow above the stages: what shows as one run in the Prefect UI."""
+
+import subprocess
+
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from firmbound.errors import FirmboundError
+from flows.params import Params, read_params
+from flows.pipeline import DVC
+from flows.stage import reports_failure, run_flow
+from flows.tracking import ensure_registered
+
+
+class PipelineError(FirmboundError):
+    """`dvc repro` ended with an error, which it has printed."""
+
+
+@flow(name="pipeline", flow_run_name="pipeline of {params.datasets}")
+@reports_failure
+def pipeline_flow(params: Params) -> None:
+    """Bring all stages up to date, then make sure that each data set's rule on disk is its registered champion."""
+    reproduce()
+    for dataset in params.datasets:
+        register.with_options(task_run_name=f"register {dataset}")(dataset, params)
+
+
+@task(name="dvc repro", cache_policy=NO_CACHE)
+def reproduce() -> None:
+    ended = subprocess.run([*DVC, "repro"], check=False)
+    if ended.returncode:
+        raise PipelineError(f"dvc repro ended with exit code {ended.returncode}; the reason stands above")
+
+
+@task(name="register", cache_policy=NO_CACHE)
+def register(dataset: str, params: Params) -> None:
+    """The report stage registers what it logs; this mends a registry that was lost or replaced since."""
+    get_run_logger().info("%s is version %s", dataset, ensure_registered(dataset, params))
+
+
+if __name__ == "__main__":
+    run_flow(pipeline_flow, read_params())

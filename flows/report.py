@@ -1,0 +1,96 @@
+"""Stage `report`: figures and the HTML page; the run and the rule go to MLflow."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, get_run_logger
+
+from firmbound.publishing import publish
+from firmbound.report import figures
+from firmbound.report.page import Section, render_page
+from firmbound.stopping_rule import StoppingRule
+from firmbound.store import TrajectoryStore
+from flows.params import Params
+from flows.stage import main, reports_failure, stage_folder
+from flows.tracking import log_results
+
+
+@flow(name="report", flow_run_name="report {dataset}")
+@reports_failure
+def report_flow(dataset: str, params: Params) -> None:
+    """Write data/<dataset>/report: index.html and figures/*.png; log and register with MLflow."""
+    rule = StoppingRule.load(stage_folder(dataset, "boundary"))
+    test = TrajectoryStore(stage_folder(dataset, "features") / "test.zarr")
+    results = stage_folder(dataset, "evaluation")
+    rows = json.loads((results / "rows.json").read_text())
+    optimal = json.loads((results / "optimal_boundary.json").read_text())
+    sections = make_sections(rule, test, rows, optimal, params.report.trajectories)
+    facts = {
+        "classes": rule.problem.classes,
+        "horizon": rule.problem.horizon,
+        "penalty": params.boundary[dataset].penalty,
+        "train": params.features[dataset].sequences.train,
+        "test": test.description.sequences,
+    }
+    with publish(stage_folder(dataset, "report")) as folder:
+        write_report(folder, dataset, facts, rows, sections)
+    version = log_results(dataset, params)
+    get_run_logger().info("%s: registered as version %s of the model", dataset, version)
+
+
+def make_sections(
+    rule: StoppingRule, test: TrajectoryStore, rows: list[dict[str, Any]], optimal: dict[str, Any], count: int
+) -> list[Section]:
+    costs = rule.costs.tolist()
+    middle = costs[len(costs) // 2]
+    horizon = rule.problem.horizon
+    batch = next(test.batches(features=False))
+    assert batch.evidence is not None
+    drawn = figures.trajectories(rule, batch.evidence[:count], batch.labels[:count], middle, optimal[str(middle)])
+    sections = [
+        Section(
+            "trajectories",
+            "Evidence until the decision",
+            "Each line is one test sequence, coloured by its true class, drawn until the rule decides. The boundary "
+            "closes towards the horizon: the less time is left, the less there is to gain by waiting.",
+            drawn,
+        ),
+        Section(
+            "speed_accuracy",
+            "Speed against accuracy",
+            "Each cost gives one point of the front: dear observations buy early decisions. Lower left is better.",
+            figures.speed_accuracy(rows),
+        ),
+        Section(
+            "risk_curves",
+            "Risk of each rule",
+            "Static thresholds trace a curve as the threshold moves; the fitted rule should lie at or below its lowest "
+            "point. Circles are believed, crosses realised.",
+            figures.risk_curves(rows),
+        ),
+        Section(
+            "hitting_times",
+            "When decisions fall",
+            "Share of sequences decided after each number of observations, with mean ± deviation.",
+            figures.hitting_times(rows),
+        ),
+    ]
+    surface = figures.risk_surface(rule, middle, [1, horizon // 2, horizon - 1])
+    if surface is not None:
+        text = "What the rule compares: the risk of deciding now and the risk of one more look, over all posteriors."
+        sections.insert(1, Section("risk_surface", "Stop or go on", text, surface))
+    return sections
+
+
+def write_report(
+    folder: Path, dataset: str, facts: dict[str, Any], rows: list[dict[str, Any]], sections: list[Section]
+) -> None:
+    (folder / "figures").mkdir()
+    for section in sections:
+        section.figure.savefig(folder / "figures" / f"{section.name}.png", dpi=110, metadata={"Software": None})
+    (folder / "index.html").write_text(render_page(dataset, facts, rows, sections))
+
+
+if __name__ == "__main__":
+    main("report")

@@ -1,0 +1,47 @@
+"""The registered model as MLflow loads it (models from code): evidence of prefixes in, decisions out. No pickle."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from mlflow.models import set_model
+from mlflow.pyfunc import PythonModel, PythonModelContext
+
+from firmbound.errors import InvalidInput
+from firmbound.stopping_rule import StoppingRule
+
+
+class ServedRule(PythonModel):  # type: ignore[misc]
+    def load_context(self, context: PythonModelContext) -> None:
+        self.rule = StoppingRule.load(context.artifacts["rule"])
+
+    # MLflow reads type hints of `model_input` as a schema; the signature says it better, so there are none.
+    def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
+        """(n, t, K) evidence of t observations, t in 1..T -> a row a sequence: decided, label, time, risks, posterior.
+
+        `time` is when the decision fell, or t where none has; risks and posterior are those at that time.
+        """
+        evidence = np.asarray(model_input, dtype=np.float64)
+        if evidence.ndim != 3 or evidence.shape[1] < 1:
+            raise InvalidInput("evidence", "have shape (n, t, K) with t >= 1", f"shape {evidence.shape}")
+        wanted = (params or {}).get("cost", -1.0)
+        cost = float(self.rule.costs[0]) if wanted < 0 else float(wanted)
+        rows: dict[int, dict[str, Any]] = {}
+        waiting = np.arange(len(evidence))
+        for t in range(1, evidence.shape[1] + 1):
+            outlook = self.rule.outlook(evidence[waiting, t - 1], t=t, cost=cost)
+            settled = outlook.decided | (t == evidence.shape[1])
+            for place in np.flatnonzero(settled):
+                rows[int(waiting[place])] = {
+                    "decided": bool(outlook.decided[place]),
+                    "label": int(outlook.label[place]),
+                    "time": t,
+                    "stopping_risk": float(outlook.stopping_risk[place]),
+                    "continuation_risk": float(outlook.continuation_risk[place]),
+                    "posterior": outlook.posterior[place].tolist(),
+                }
+            waiting = waiting[~settled]
+        return pd.DataFrame([rows[index] for index in range(len(evidence))])
+
+
+set_model(ServedRule())

@@ -1,0 +1,76 @@
+"""How every stage starts and ends: `python -m flows.<stage> <dataset>`, one clear line on failure."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+DATA = Path("data")
+P = ParamSpec("P")
+
+
+def stage_folder(dataset: str, stage: str) -> Path:
+    """Stage = flow = folder: data/<dataset>/<stage>."""
+    return DATA / dataset / stage
+
+
+def prefect_environment() -> None:
+    """Settings that must stand before Prefect is imported; whatever the user has set already wins."""
+    os.environ.setdefault("PREFECT_HOME", str(Path.cwd() / ".prefect"))
+    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    # A line for each of a hundred tasks would bury the ones that matter; the UI shows tasks anyway.
+    os.environ.setdefault("PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL", "WARNING")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+
+
+def main(stage: str) -> None:
+    """Run the stage's flow for the data set named on the command line."""
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: python -m flows.{stage} <dataset>")
+    prefect_environment()
+    logging.captureWarnings(True)
+    from importlib import import_module
+
+    from firmbound.errors import FirmboundError
+    from flows.params import check_dataset_name, read_params
+    from flows.runners import make_task_runner
+
+    try:
+        params = read_params()
+        dataset = check_dataset_name(params, sys.argv[1])
+    except FirmboundError as problem:
+        sys.exit(f"firmbound: {problem}")
+    flow = getattr(import_module(f"flows.{stage}"), f"{stage}_flow")
+    run_flow(flow.with_options(task_runner=make_task_runner(params.runner)), dataset, params)
+
+
+def run_flow(flow: Any, *arguments: Any) -> None:
+    """Run to the end; a failed run ends the process with one line and exit code 1."""
+    state = flow(*arguments, return_state=True)
+    if not state.is_completed():
+        sys.exit(f"firmbound: {flow.name} failed: {state.message}")
+
+
+def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
+    """A flow body whose FirmboundError becomes a failed flow run with that message, without a traceback."""
+
+    @wraps(work)
+    def body(*args: P.args, **kwargs: P.kwargs) -> Any:
+        from prefect.states import Failed
+
+        from firmbound.errors import FirmboundError
+
+        try:
+            work(*args, **kwargs)
+        except FirmboundError as problem:
+            return Failed(message=str(problem))
+        return None
+
+    return body

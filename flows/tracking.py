@@ -1,0 +1,112 @@
+"""MLflow: runs, metrics, figures and the model registry. Only this file and the model it logs import mlflow."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature
+from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
+
+from firmbound.bundle import ARRAYS, read_header
+from firmbound.stopping_rule import StoppingRule
+from firmbound.version import __version__
+from flows.params import Params
+from flows.stage import stage_folder
+
+EXPERIMENT = "firmbound"
+CHAMPION = "champion"
+FINGERPRINT = "firmbound.bundle_sha256"
+MODEL_CODE = Path(__file__).with_name("served_rule.py")
+
+
+def model_name(dataset: str) -> str:
+    return f"firmbound-{dataset}"
+
+
+def connect() -> MlflowClient:
+    """The store that MLFLOW_TRACKING_URI names, or a SQLite file with artifacts beside it in the project."""
+    local = "MLFLOW_TRACKING_URI" not in os.environ
+    if local:
+        mlflow.set_tracking_uri(f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+    client = MlflowClient()
+    if client.get_experiment_by_name(EXPERIMENT) is None:
+        client.create_experiment(EXPERIMENT, (Path.cwd() / "mlartifacts").as_uri() if local else None)
+    return client
+
+
+def log_results(dataset: str, params: Params) -> str:
+    """Log a run and register its rule; returns the version. What is registered already is not registered again."""
+    client = connect()
+    metrics = json.loads((stage_folder(dataset, "evaluation") / "metrics.json").read_text())
+    mlflow.set_experiment(EXPERIMENT)
+    with mlflow.start_run(run_name=dataset, tags={"dataset": dataset}):
+        mlflow.log_params(_flat({"features": params.features[dataset].model_dump()}))
+        mlflow.log_params(_flat({"boundary": params.boundary[dataset].model_dump()}))
+        mlflow.log_metrics(_flat_metrics(metrics))
+        mlflow.log_artifacts(str(stage_folder(dataset, "report")), "report")
+        version = find_version(client, dataset) or _register(dataset, stage_folder(dataset, "boundary"))
+    client.set_registered_model_alias(model_name(dataset), CHAMPION, version)
+    return version
+
+
+def ensure_registered(dataset: str, params: Params) -> str:
+    """The version that holds the bundle on disk and is champion; logs and registers it only if there is none."""
+    client = connect()
+    version = find_version(client, dataset)
+    if version is None:
+        return log_results(dataset, params)
+    client.set_registered_model_alias(model_name(dataset), CHAMPION, version)
+    return version
+
+
+def find_version(client: MlflowClient, dataset: str) -> str | None:
+    """The registered version that holds exactly the bundle on disk."""
+    wanted = fingerprint(dataset)
+    try:
+        versions = client.search_model_versions(f"name = '{model_name(dataset)}'")
+    except MlflowException:
+        return None
+    return next((str(v.version) for v in versions if v.tags.get(FINGERPRINT) == wanted), None)
+
+
+def fingerprint(dataset: str) -> str:
+    """What tells one fitted rule from another: the checksum of its arrays."""
+    return str(read_header(stage_folder(dataset, "boundary"))["sha256"][ARRAYS])
+
+
+def _register(dataset: str, bundle: Path) -> str:
+    classes = StoppingRule.load(bundle).problem.classes
+    signature = ModelSignature(
+        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, classes), "evidence")]),
+        params=ParamSchema([ParamSpec("cost", "double", -1.0)]),
+    )
+    info = mlflow.pyfunc.log_model(
+        name="rule",
+        python_model=str(MODEL_CODE),
+        artifacts={"rule": str(bundle)},
+        signature=signature,
+        input_example=np.zeros((1, 1, classes)),
+        pip_requirements=[f"firmbound=={__version__}"],
+    )
+    # Tags come with the version in one transaction: a kill leaves no version without its fingerprint.
+    registered = mlflow.register_model(info.model_uri, model_name(dataset), tags={FINGERPRINT: fingerprint(dataset)})
+    return str(registered.version)
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _flat_metrics(metrics: dict[str, dict[str, float]]) -> dict[str, float]:
+    """{cost: {measure: value}} -> {"cost/measure": value}."""
+    return {f"{cost}/{name}": float(value) for cost, measures in metrics.items() for name, value in measures.items()}
