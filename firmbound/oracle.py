@@ -55,9 +55,9 @@ class _Grid:
         axis = self.h * np.arange(-self.m, self.m + 1)
         return np.stack(np.meshgrid(*[axis] * self.dimensions, indexing="ij"), axis=-1)
 
-    def padding(self) -> tuple[NDArray[np.intp], ...]:
-        """Index arrays that extend a grid by `pad` nodes, holding classes at the reach."""
-        axis = np.arange(-self.m - self.pad, self.m + self.pad + 1)
+    def padding(self, nodes: int) -> tuple[NDArray[np.intp], ...]:
+        """Index arrays that extend a grid by some nodes on every side, holding classes at the reach."""
+        axis = np.arange(-self.m - nodes, self.m + nodes + 1)
         outside = np.stack(np.meshgrid(*[axis] * self.dimensions, indexing="ij"), axis=-1)
         held = hold_at_reach(outside, self.m)
         return tuple((held[..., d] + self.m).astype(np.intp) for d in range(self.dimensions))
@@ -193,10 +193,10 @@ class _Programme:
         posterior = np.exp(z - z.max(axis=-1, keepdims=True))
         posterior /= posterior.sum(axis=-1, keepdims=True)
         self.posterior = np.moveaxis(posterior, -1, 0)  # (K, *grid)
+        self.padding, self.border = grid.padding(grid.pad), grid.padding(1)
         self.decisions = self._cell_means(np.moveaxis(problem.decision_risk(posterior), -1, 0))  # (K, *grid)
         self.decision_slopes = self._slopes(self.decisions)  # (D, K, *grid)
         self.costs = problem.costs.size
-        self.padding = grid.padding()
         self.length = tuple(fft.next_fast_len(n + 2 * grid.pad, real=True) for n in grid.shape)
         self.kernels = self._kernels(means, covariance)
         self.inner: tuple[Any, ...] = (..., *[slice(grid.pad, grid.pad + n) for n in grid.shape])
@@ -236,17 +236,22 @@ class _Programme:
 
     def _cell_means(self, values: Floats) -> Floats:
         """Cell means of smooth functions, f + h^2 / 24 * sum of second derivatives.  (A, *grid) -> (A, *grid)."""
-        means = values.copy()
-        for axis in self.axes:
-            shape = list(values.shape)
-            shape[axis] = 1
-            edge = np.zeros(shape)
-            means += np.concatenate([edge, np.diff(values, n=2, axis=axis), edge], axis=axis) / 24.0
-        return means
+        return np.asarray(values + sum(after - 2 * values + before for before, after in self._beside(values)) / 24.0)
 
     def _slopes(self, values: Floats) -> Floats:
         """(A, *grid) -> (D, A, *grid) derivative along each axis."""
-        return np.stack([np.gradient(values, self.grid.h, axis=axis) for axis in self.axes])
+        return np.stack([(after - before) / (2 * self.grid.h) for before, after in self._beside(values)])
+
+    def _beside(self, values: Floats) -> list[tuple[Floats, Floats]]:
+        """The values one node before and one after, along each axis; beyond the grid, classes are held at the reach."""
+        wider = np.stack([surface[self.border] for surface in values])
+        inside = [slice(1, -1)] * self.grid.dimensions
+        pairs = []
+        for axis in range(self.grid.dimensions):
+            before, after = inside.copy(), inside.copy()
+            before[axis], after[axis] = slice(None, -2), slice(2, None)
+            pairs.append((wider[(slice(None), *before)], wider[(slice(None), *after)]))
+        return pairs
 
     def _mean_of_minimum(self, candidates: Floats, slopes: Floats) -> Floats:
         """Cell means of the minimum of locally linear functions, (A, *grid) with slopes (D, A, *grid) -> (*grid)."""

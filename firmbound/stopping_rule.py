@@ -175,7 +175,7 @@ def fit_stopping_rule(
     values = check_evidence(evidence)
     _, horizon, classes = values.shape
     problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
-    fitter = make_fitter(method, options, seed=seed)
+    fitter = make_fitter(method, problem, options, seed=seed)
     return fit_from_slices(
         lambda t: values[:, t - 1], class_prior(prior, classes), problem, fitter, schedule=schedule, progress=progress
     )
@@ -195,8 +195,10 @@ def fit_from_slices(
     return StoppingRule(problem, prior, fitter.statistic, surfaces)
 
 
-def make_fitter(method: Method, options: ConvexOptions | None = None, *, seed: int = 0) -> SurfaceFitter:
-    """The estimator of a method's name."""
+def make_fitter(
+    method: Method, problem: DecisionProblem, options: ConvexOptions | None = None, *, seed: int = 0
+) -> SurfaceFitter:
+    """The estimator of a method's name, for a decision problem."""
     if method == "cfl":
-        return ConvexFitter(options or ConvexOptions())
+        return ConvexFitter(problem.stopping_risk(np.eye(problem.classes)), options or ConvexOptions())
     raise InvalidInput("method", "be 'cfl'", repr(method))

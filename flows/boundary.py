@@ -24,7 +24,7 @@ def boundary_flow(dataset: str, params: Params) -> None:
             store.evidence_at,
             np.array(about.prior),
             problem,
-            make_fitter(section.method, section.options()),
+            make_fitter(section.method, problem, section.options()),
             schedule=PrefectSchedule(dataset),
             progress=advance,
         )

@@ -47,7 +47,7 @@ def split_cells(posterior: Floats, points: int) -> Compression:
     heap = [_spread_of(roots, rows_of[0], 0)]
     while len(rows_of) < points:
         spread, index, axis, threshold = heapq.heappop(heap)
-        if spread >= -1e-14:
+        if spread == 0.0:
             break
         rows = rows_of[index]
         above = roots[rows, axis] > threshold
@@ -62,10 +62,14 @@ def split_cells(posterior: Floats, points: int) -> Compression:
 def _spread_of(roots: Floats, rows: Ints, index: int) -> tuple[float, int, int, float]:
     """(minus the spread, cell, widest axis, its mean): the order of the heap, ties broken by the cell's number."""
     part = roots[rows]
-    mean = part.mean(axis=0)
-    squares = np.einsum("ij,ij->j", part, part) - len(rows) * mean**2
+    squares = part.var(axis=0)
     axis = int(squares.argmax())
-    return -float(max(squares.sum(), 0.0)) if part[:, axis].max() > mean[axis] else 0.0, index, axis, float(mean[axis])
+    low, high = float(part[:, axis].min()), float(part[:, axis].max())
+    if low == high:
+        return 0.0, index, axis, low
+    # Rounding may put the mean of nearly equal rows outside of them; a cut must leave rows on both sides.
+    cut = float(part[:, axis].mean())
+    return -len(rows) * float(squares.sum()), index, axis, cut if low <= cut < high else low
 
 
 def _from_cells(posterior: Floats, index: Ints) -> Compression:

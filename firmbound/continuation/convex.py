@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Bools, Floats, Ints
 from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.compression import Compression, bin_line, split_cells
 from firmbound.continuation.cutting_planes import fit_cutting_planes, near_pairs
@@ -18,6 +18,8 @@ from firmbound.continuation.surface import Statistic
 from firmbound.errors import InvalidInput
 
 NEIGHBOURS = 8
+# Weight of each corner as a share of all data: enough to pin the known value, too little to drown the data.
+CORNER_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class ConvexOptions:
     """
 
     points: int | None = None
-    regularisation: float = 1e-7
+    regularisation: float = 1e-8
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -43,8 +45,14 @@ class ConvexOptions:
 
 @dataclass(frozen=True)
 class ConvexFitter:
-    """Concave least squares on compressed posteriors, for any number of classes."""
+    """Concave least squares on compressed posteriors, for any number of classes.
 
+    `corner_risk` (K,) is the risk where class k is certain. More looks change nothing there, so the continuation risk
+    without cost is known exactly, and the corners join the data as heavy points: where no sequence has been, as near
+    the corners at small t, the surface leads to the known value instead of wherever the last piece points.
+    """
+
+    corner_risk: Floats
     options: ConvexOptions = ConvexOptions()
 
     @property
@@ -52,23 +60,56 @@ class ConvexFitter:
         return "posterior"
 
     def prepare(self, statistic: Floats) -> PreparedLine | PreparedSimplex:
-        if statistic.shape[1] == 2:
-            return PreparedLine(bin_line(statistic, self.options.points or 1_000), self.options)
-        compression = split_cells(statistic, self.options.points or 200)
-        return PreparedSimplex(compression, near_pairs(np.sqrt(compression.points), NEIGHBOURS), self.options)
+        classes = statistic.shape[1]
+        if classes == 2:
+            cells = bin_line(statistic, self.options.points or 1_000)
+            return PreparedLine(AnchoredPoints.around(cells, self.corner_risk), self.options)
+        anchored = AnchoredPoints.around(split_cells(statistic, self.options.points or 200), self.corner_risk)
+        return PreparedSimplex(anchored, near_pairs(np.sqrt(anchored.points), NEIGHBOURS), self.options)
+
+
+@dataclass(frozen=True)
+class AnchoredPoints:
+    """Weighted points with targets: cells of data and the corners of the simplex, sorted by the first posterior."""
+
+    cells: Compression
+    corner_risk: Floats
+    points: Floats
+    weights: Floats
+    order: Ints
+
+    @classmethod
+    def around(cls, cells: Compression, corner_risk: Floats) -> AnchoredPoints:
+        corners = np.eye(len(corner_risk))
+        points = np.concatenate([cells.points[_inside(cells)], corners])
+        certainty = np.full(len(corners), CORNER_SHARE * cells.weights.sum())
+        weights = np.concatenate([cells.weights[_inside(cells)], certainty])
+        order = np.argsort(points[:, 0], kind="stable")
+        return cls(cells, corner_risk, points[order], weights[order], order)
+
+    def targets(self, next_risk: Floats) -> Floats:
+        """(n, C) risks of the sequences -> (m, C) of the points."""
+        averages = self.cells.average(check_targets(next_risk))[_inside(self.cells)]
+        corners = np.repeat(self.corner_risk[:, None], averages.shape[1], axis=1)
+        return np.concatenate([averages, corners])[self.order]
+
+
+def _inside(cells: Compression) -> Bools:
+    """Cells that are no corner; those at a corner hold certain sequences only and say nothing new."""
+    return np.asarray(cells.points.max(axis=1) < 1.0, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
 class PreparedLine:
     """Two classes: the posterior lies on a line, pi_1 in [0, 1]."""
 
-    compression: Compression
+    anchored: AnchoredPoints
     options: ConvexOptions
 
     def fit(self, next_risk: Floats) -> MinAffineSurface:
-        x, weights = self.compression.points[:, 0], self.compression.weights
+        x, weights = self.anchored.points[:, 0], self.anchored.weights
         pieces, kinks = [], np.empty(0, dtype=np.int64)
-        for target in self.compression.average(check_targets(next_risk)).T:
+        for target in self.anchored.targets(next_risk).T:
             fit = fit_line(x, -target, weights, self.options.regularisation, kinks)
             kinks = fit.kinks
             slopes = np.column_stack([-fit.slopes[:, 0], np.zeros(len(fit.slopes))])
@@ -80,14 +121,14 @@ class PreparedLine:
 class PreparedSimplex:
     """Three classes or more: weighted points on the simplex and the constraints to start from."""
 
-    compression: Compression
+    anchored: AnchoredPoints
     pairs: Ints
     options: ConvexOptions
 
     def fit(self, next_risk: Floats) -> MinAffineSurface:
-        points, weights = self.compression.points, self.compression.weights
+        points, weights = self.anchored.points, self.anchored.weights
         pieces, pairs = [], self.pairs
-        for target in self.compression.average(check_targets(next_risk)).T:
+        for target in self.anchored.targets(next_risk).T:
             fit, holding = fit_cutting_planes(
                 points, -target, weights, self.options.regularisation, pairs, self.options.tolerance
             )

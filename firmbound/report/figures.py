@@ -107,6 +107,9 @@ def trajectories(
             exact = np.array(optimal, dtype=float)
             axes.plot(t, exact, color=OPTIMUM, lw=1, ls="--", label=None)
             axes.plot([], [], color=OPTIMUM, lw=1, ls="--", label="exact optimum's boundary")
+        # A boundary may lie beyond all that was ever seen; the picture is about what was.
+        seen = 1.6 * max(1.0, np.abs(height[np.arange(len(height)), decisions.time - 1]).max())
+        axes.set_ylim(-seen, seen)
     axes.set_title(f"cost {cost:g}: dots are decisions, crosses wrong ones")
     _finish(axes, "observation", "log-likelihood ratio" if two else "lead of the first class over the second")
     return figure
@@ -144,8 +147,8 @@ def _simplex_regions(rule: StoppingRule, cost: float, steps: Sequence[int]) -> F
     for axes, t in zip(panels, steps, strict=True):
         outlook = rule.outlook(evidence, t=t, cost=cost)
         colours = np.array([*CLASS_COLOURS[:3], GRID])[np.where(outlook.decided, outlook.label, 3)]
-        axes.scatter(across, up, c=colours, s=5, marker="h", linewidths=0)
-        axes.set_title(f"t = {t}")
+        axes.scatter(across, up, c=colours, s=5, marker="h", linewidths=0, rasterized=True)
+        axes.set_title(f"t = {t}", pad=16)
         axes.set_aspect("equal")
         axes.axis("off")
         for k, (x, y) in enumerate([(0.0, -0.06), (1.0, -0.06), (0.5, 0.91)]):

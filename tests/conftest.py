@@ -1,0 +1,52 @@
+"""What tests share: small problems, fitted once."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import firmbound
+from firmbound.datasets import GaussianProblem
+from firmbound.stopping_rule import StoppingRule
+
+# The same examples on every run: a red build must be repeatable.
+settings.register_profile(
+    "firmbound", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("firmbound")
+
+COSTS = [0.05, 0.3]
+
+
+@pytest.fixture(scope="session")
+def two_classes() -> GaussianProblem:
+    return firmbound.datasets.gaussian(classes=2, sequences=6_000, horizon=12, seed=7, dimension=3, separation=0.8)
+
+
+@pytest.fixture(scope="session")
+def three_classes() -> GaussianProblem:
+    return firmbound.datasets.gaussian(classes=3, sequences=6_000, horizon=8, seed=8, dimension=3, separation=0.8)
+
+
+@pytest.fixture(scope="session")
+def two_class_rule(two_classes: GaussianProblem) -> StoppingRule:
+    return firmbound.fit_stopping_rule(two_classes.evidence, costs=COSTS, penalty=10.0)
+
+
+@pytest.fixture(scope="session")
+def three_class_rule(three_classes: GaussianProblem) -> StoppingRule:
+    options = firmbound.ConvexOptions(points=60)
+    return firmbound.fit_stopping_rule(three_classes.evidence, costs=COSTS, penalty=10.0, options=options)
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+@pytest.fixture(autouse=True)
+def _strict_numpy() -> None:
+    """Overflow, division by zero and invalid values are errors everywhere in the library."""
+    np.seterr(all="raise", under="ignore")
+    warnings.simplefilter("error")

@@ -1,0 +1,123 @@
+"""One contract for every fitter: what backward induction may rely on, whichever estimator is behind it."""
+
+import numpy as np
+import pytest
+
+from firmbound.continuation.affine import MinAffineSurface
+from firmbound.continuation.compression import bin_line, split_cells
+from firmbound.continuation.convex import ConvexFitter, ConvexOptions
+from firmbound.errors import InvalidInput
+from firmbound.stopping_rule import SURFACES
+
+
+def convex(classes):
+    return ConvexFitter(np.zeros(classes), ConvexOptions(points=80, regularisation=1e-5))
+
+
+FITTERS = [pytest.param(convex, k, id=f"cfl-{k}") for k in (2, 3, 5)]
+
+
+def sample(random, classes, n=3_000):
+    return random.dirichlet(np.full(classes, 0.6), n)
+
+
+def truth(posterior):
+    return 0.8 * (1 - (posterior**2).sum(axis=1))  # concave, zero at the corners
+
+
+@pytest.mark.parametrize(("make", "classes"), FITTERS)
+class TestFitterContract:
+    def test_learns_a_concave_function_through_noise(self, make, classes, random):
+        x = sample(random, classes)
+        target = truth(x) + 0.1 * random.standard_normal(len(x))
+        surface = make(classes).prepare(x).fit(target[:, None])
+        fresh = sample(random, classes)
+        error = np.sqrt(np.mean((surface(fresh)[:, 0] - truth(fresh)) ** 2))
+        assert error < (0.02 if classes < 5 else 0.05)
+
+    def test_is_concave_along_segments(self, make, classes, random):
+        x = sample(random, classes)
+        surface = make(classes).prepare(x).fit(random.random((len(x), 1)))
+        one, other, share = sample(random, classes, 500), sample(random, classes, 500), random.random((500, 1))
+        middle = surface(share * one + (1 - share) * other)
+        assert np.all(middle >= share * surface(one) + (1 - share) * surface(other) - 1e-9)
+
+    def test_costs_together_equal_costs_alone(self, make, classes, random):
+        x = sample(random, classes, 800)
+        targets = np.column_stack([truth(x), 2 * truth(x) + 0.05 * random.standard_normal(800)])
+        prepared = make(classes).prepare(x)
+        together = prepared.fit(targets)
+        for column in range(2):
+            alone = prepared.fit(targets[:, column : column + 1])
+            # Between its points a least-squares fit is not unique in many dimensions, so not to the last digit.
+            assert np.sqrt(np.mean((together(x)[:, column] - alone(x)[:, 0]) ** 2)) < 5e-3
+            assert np.array_equal(together.select(column)(x)[:, 0], together(x)[:, column])
+
+    def test_order_of_rows_does_not_matter(self, make, classes, random):
+        x = sample(random, classes, 800)
+        target = truth(x)[:, None]
+        shuffled = random.permutation(800)
+        one = make(classes).prepare(x).fit(target)
+        two = make(classes).prepare(x[shuffled]).fit(target[shuffled])
+        assert np.allclose(one(x), two(x), atol=1e-4)
+
+    def test_saved_equals_loaded(self, make, classes, random):
+        x = sample(random, classes, 500)
+        surface = make(classes).prepare(x).fit(truth(x)[:, None])
+        again = SURFACES[surface.kind](**surface.arrays())
+        assert np.array_equal(surface(x), again(x))
+
+    @pytest.mark.parametrize("n", [1, 2, 3])
+    def test_few_sequences_are_enough(self, make, classes, random, n):
+        x = sample(random, classes, n)
+        surface = make(classes).prepare(x).fit(truth(x)[:, None])
+        assert np.allclose(surface(x)[:, 0], truth(x), atol=1e-3)
+
+    def test_certain_and_repeated_sequences_do_no_harm(self, make, classes, random):
+        certain = np.eye(classes)[random.integers(0, classes, 400)]
+        surface = make(classes).prepare(certain).fit(np.zeros((400, 1)))
+        assert np.allclose(surface(certain), 0.0, atol=1e-6)
+        same = np.repeat(sample(random, classes, 1), 400, axis=0)
+        surface = make(classes).prepare(same).fit(np.full((400, 1), 0.3))
+        assert np.allclose(surface(same), 0.3, atol=1e-3)
+
+    def test_targets_that_are_not_numbers_are_refused(self, make, classes, random):
+        prepared = make(classes).prepare(sample(random, classes, 50))
+        with pytest.raises(InvalidInput, match="finite"):
+            prepared.fit(np.full((50, 1), np.nan))
+        with pytest.raises(InvalidInput, match="shape"):
+            prepared.fit(np.zeros(50))
+
+
+@pytest.mark.parametrize(("compress", "classes"), [(bin_line, 2), (split_cells, 2), (split_cells, 4)])
+def test_compression_keeps_every_sequence(compress, classes, random):
+    x = sample(random, classes)
+    cells = compress(x, 50)
+    assert len(cells.weights) <= 50
+    assert cells.weights.sum() == len(x)
+    assert np.array_equal(np.bincount(cells.cell), cells.weights)
+    assert np.allclose(cells.points.sum(axis=1), 1.0)
+    values = random.random((len(x), 2))
+    assert np.allclose((cells.weights[:, None] * cells.average(values)).sum(axis=0), values.sum(axis=0))
+    assert np.allclose(cells.average(x), cells.points)
+
+
+def test_more_points_mean_smaller_cells(random):
+    x = sample(random, 3)
+
+    def spread(count):
+        cells = split_cells(x, count)
+        return ((x - cells.points[cells.cell]) ** 2).sum()
+
+    assert spread(20) > 2 * spread(100) > 2 * spread(400) * 2
+
+
+def test_surfaces_without_pieces_are_refused():
+    with pytest.raises(InvalidInput, match="piece for each cost"):
+        MinAffineSurface(np.zeros((1, 2)), np.zeros(1), np.array([0, 1, 1]))
+
+
+@pytest.mark.parametrize("options", [{"points": 1}, {"regularisation": 0.0}, {"tolerance": 1.0}])
+def test_bad_options_are_refused(options):
+    with pytest.raises(InvalidInput):
+        ConvexOptions(**options)
