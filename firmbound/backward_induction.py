@@ -10,8 +10,7 @@ What needs no future is prepared for every t at once; the fits run in order, T -
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,39 +19,9 @@ from firmbound.arrays import Floats
 from firmbound.continuation.surface import PreparedFit, RiskSurface, Statistic, SurfaceFitter
 from firmbound.costs import DecisionProblem
 from firmbound.posterior import log_likelihood_ratios, posterior
+from firmbound.schedule import Handle, InOrder, Schedule
 
-R = TypeVar("R")
 Progress = Callable[[int, int], None]
-
-
-class Handle(Protocol[R]):  # type: ignore[misc]  # R is only ever produced
-    """Work under way."""
-
-    def result(self) -> R: ...
-
-
-class Schedule(Protocol):
-    """Where work runs: at once, in a thread, or as a task of an orchestrator.
-
-    Handles among the arguments are replaced by their results before the work starts.
-    """
-
-    def submit(self, name: str, work: Callable[..., R], *arguments: Any) -> Handle[R]: ...
-
-
-@dataclass(frozen=True)
-class _Done:
-    value: Any
-
-    def result(self) -> Any:
-        return self.value
-
-
-class InOrder:
-    """The plain schedule: do it now, here."""
-
-    def submit(self, name: str, work: Callable[..., R], *arguments: Any) -> Handle[R]:
-        return _Done(work(*[given.value if isinstance(given, _Done) else given for given in arguments]))
 
 
 def induce(

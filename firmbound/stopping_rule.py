@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Bools, Floats, Ints, finite_array
-from firmbound.backward_induction import Progress, Schedule, induce, statistic_of
+from firmbound.backward_induction import Progress, induce, statistic_of
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.convex import ConvexFitter, ConvexOptions
@@ -19,6 +19,7 @@ from firmbound.continuation.surface import RiskSurface, Statistic, SurfaceFitter
 from firmbound.costs import DecisionProblem
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import class_prior, posterior
+from firmbound.schedule import Schedule
 from firmbound.trajectories import Decisions, check_evidence
 
 KIND = "stopping-rule"

@@ -101,6 +101,8 @@ class StoreWriter:
             if part is not None:
                 array = group[name]
                 assert isinstance(array, zarr.Array)
+                # Zeros are data here: by default a chunk of zeros would not be written, and look like a lost one.
+                array = array.with_config({"write_empty_chunks": True})
                 if part.shape[1:] != array.shape[1:]:
                     raise InvalidInput(name, f"have shape (n, {array.shape[1:]})", f"shape {part.shape}")
                 array[rows] = part.astype(array.dtype)
@@ -140,17 +142,17 @@ class TrajectoryStore:
     @property
     def labels(self) -> Ints:
         """(n,)"""
-        return np.asarray(self._array("labels")[:], dtype=np.int64)
+        return np.asarray(self.read("labels"), dtype=np.int64)
 
     def evidence_at(self, t: int) -> NDArray[Any]:
         """(n, K) evidence after t observations, t in 1..T: reads 1/T of the array."""
         if not 1 <= t <= self.description.horizon:
             raise InvalidInput("t", f"lie in 1..{self.description.horizon}", t)
-        return np.asarray(self._array("evidence")[:, t - 1])
+        return self.read("evidence", (slice(None), t - 1))
 
     def evidence(self) -> NDArray[Any]:
         """(n, T, K), all in memory."""
-        return np.asarray(self._array("evidence")[:])
+        return self.read("evidence")
 
     def batches(self, *, features: bool = True) -> Iterator[Batch]:
         """Shard by shard, one in memory at a time."""
@@ -158,16 +160,23 @@ class TrajectoryStore:
         for shard in range(about.shards):
             rows = about.rows(shard)
             yield Batch(
-                labels=np.asarray(self._array("labels")[rows]),
+                labels=self.read("labels", rows),
                 classes=about.classes,
-                features=np.asarray(self._array("features")[rows]) if features and about.dimension else None,
-                evidence=np.asarray(self._array("evidence")[rows]) if about.evidence else None,
+                features=self.read("features", rows) if features and about.dimension else None,
+                evidence=self.read("evidence", rows) if about.evidence else None,
             )
 
-    def _array(self, name: str) -> Any:
+    def read(self, name: str, selection: Any = slice(None)) -> NDArray[Any]:
+        """Part of one array; every chunk carries a checksum, so damage is noticed here at the latest."""
         if name not in self._group:
             raise StoreError(f"{self.path} holds no {name}; it has {sorted(self._group.array_keys())}.")
-        return self._group[name]
+        array: Any = self._group[name]
+        try:
+            return np.asarray(array[selection])
+        except (RuntimeError, ValueError, OSError) as problem:
+            raise StoreError(
+                f"{name} of {self.path} cannot be read: {problem}. Run the stage that writes it again."
+            ) from problem
 
 
 def _create(
@@ -185,8 +194,6 @@ def _create(
         chunks=chunk,
         shards=shard,
         compressors=[ZstdCodec(level=1, checksum=True)],
-        # Zeros are data here: without this a chunk of zeros would not be written, and look like a lost one.
-        config={"write_empty_chunks": True},
     )
 
 

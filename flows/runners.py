@@ -9,7 +9,7 @@ from prefect import Task
 from prefect.cache_policies import NO_CACHE
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-from firmbound.backward_induction import Handle
+from firmbound.schedule import Handle
 from flows.params import Runner
 
 R = TypeVar("R")

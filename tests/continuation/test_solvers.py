@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from scipy.optimize import lsq_linear
 
 from firmbound.continuation.convex_objective import excess_over_values, objective_value
@@ -15,8 +16,6 @@ from firmbound.errors import NumericalError
 
 def dense_optimum(points, targets, weights, regularisation):
     """All m^2 constraints at once, written a second time and solved as one dense programme."""
-    from scipy import sparse
-
     m, p = points.shape
     size = m + m * p + p
     share = weights / weights.sum()
@@ -132,8 +131,6 @@ def test_equal_weights_equal_repetition(random):
 
 
 def test_an_unbounded_programme_is_an_error_that_carries_numbers():
-    from scipy import sparse
-
     empty = sparse.csc_array((1, 1))
     with pytest.raises(NumericalError) as caught:
         solve_quadratic_programme(empty, np.array([-1.0]), sparse.csc_array([[-1.0]]), np.array([0.0]))

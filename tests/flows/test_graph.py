@@ -1,0 +1,77 @@
+"""A stage's dependencies, proved: every file of ours that a flow imports is listed in dvc.yaml."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.test_architecture import ROOT, imported_modules
+
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+def our_file(module: str) -> Path | None:
+    """The file of a firmbound or flows module, None for anything else."""
+    if module.split(".")[0] not in {"firmbound", "flows"}:
+        return None
+    base = ROOT / Path(*module.split("."))
+    for file in (base.with_suffix(".py"), base / "__init__.py"):
+        if file.exists():
+            return file
+    return None
+
+
+def reachable(start: Path) -> set[Path]:
+    """All our files whose code `start` may run.
+
+    firmbound's own __init__ only looks names up. flows/params.py checks the sections of all stages, so it imports what
+    all of them use; a stage depends on that file and on the values of its own sections, not on what others need.
+    """
+    seen, todo = set(), [start]
+    while todo:
+        file = todo.pop()
+        if file not in seen:
+            seen.add(file)
+            if file == ROOT / "flows" / "params.py":
+                continue
+            todo += [found for module in imported_modules(file) if (found := our_file(module))]
+    return {file for file in seen if file.relative_to(ROOT).as_posix() != "firmbound/__init__.py"}
+
+
+def listed(stage: str) -> list[Path]:
+    return [ROOT / dep for dep in STAGES[stage]["do"]["deps"] if "${item}" not in dep]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_imported_file_is_a_dependency(stage):
+    start = {ROOT / "flows" / f"{stage}.py"}
+    if stage == "report":
+        start.add(ROOT / "flows" / "served_rule.py")  # logged as the model's code
+    for file in set().union(*map(reachable, start)):
+        if file.name != "version.py":  # a new version number alone makes no result stale
+            assert any(file == dep or dep in file.parents for dep in listed(stage)), f"{stage} misses {file}"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_listed_dependency_exists_and_is_used(stage):
+    used = set().union(*(reachable(ROOT / "flows" / f"{name}.py") for name in (stage, "served_rule")))
+    for dep in listed(stage):
+        assert dep.exists()
+        assert any(dep == file or dep in file.parents for file in used), f"{stage} does not use {dep}"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stage_flow_folder_and_section_share_a_name(stage):
+    body = STAGES[stage]["do"]
+    assert body["cmd"] == f".venv/bin/python -m flows.{stage} ${{item}}"
+    outs = [*body.get("outs", []), *body.get("metrics", []), *body.get("plots", [])]
+    for out in outs:
+        ((path, options),) = out.items()
+        assert path.startswith(f"data/${{item}}/{stage}")
+        assert options["persist"] is True  # a failed run must not lose the last results
+    assert any(name in {stage, f"{stage}.${{item}}"} for name in body["params"])
+
+
+def test_a_cost_touches_only_what_comes_after():
+    """`boundary.<dataset>` holds the costs: features must not depend on it."""
+    assert not any(name.startswith("boundary") for name in STAGES["features"]["do"]["params"])

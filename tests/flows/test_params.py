@@ -1,0 +1,107 @@
+import re
+
+import pytest
+import yaml
+
+from firmbound.errors import ParameterError
+from flows.params import check_dataset_name, read_params
+from tests.test_architecture import ROOT
+
+
+def good():
+    return yaml.safe_load((ROOT / "params.yaml").read_text())
+
+
+def read(tmp_path, params):
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump(params))
+    return read_params(file)
+
+
+@pytest.mark.parametrize("file", ["params.yaml", "params/paper.yaml"])
+def test_what_ships_is_valid(file):
+    params = read_params(ROOT / file)
+    for dataset in params.datasets:
+        assert params.features[dataset].problem("test").horizon == 50
+
+
+def test_paper_sizes_are_the_papers():
+    from firmbound.datasets import gaussian, oscillating
+
+    params = read_params(ROOT / "params" / "paper.yaml")
+    sizes = {name: params.features[name].sequences.model_dump() for name in params.datasets}
+    assert sizes["gauss2"] == gaussian.__globals__["PAPER_SEQUENCES"][2]
+    assert sizes["gauss3"] == gaussian.__globals__["PAPER_SEQUENCES"][3]
+    assert sizes["oscillating"] == oscillating.__globals__["PAPER_SEQUENCES"]
+
+
+def test_splits_have_different_sequences():
+    section = read_params(ROOT / "params.yaml").features["oscillating"]
+    train, test = section.problem("train"), section.problem("test")
+    assert not (train.batch(0).evidence == test.batch(0).evidence).all()
+
+
+def changed(path, value):
+    params = good()
+    *parents, last = path.split(".")
+    node = params
+    for key in parents:
+        node = node[key]
+    if value is ...:
+        del node[last]
+    else:
+        node[last] = value
+    return params
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("boundary.gauss2.cost", 0.2, "`boundary.gauss2.cost` must be a known key"),
+        ("boundary.gauss2.costs", ..., "`boundary.gauss2.costs` must be given"),
+        ("boundary.gauss2", ..., "`boundary.gauss2` must be given"),
+        ("features.gauss2", ..., "`features.gauss2` must be given"),
+        ("features.gauss2.kind", ..., "`features.gauss2` must be given"),
+        ("features.gauss2.kind", "cauchy", "cauchy"),
+        ("evaluation", ..., "`evaluation` must be given"),
+        ("surprise", 1, "`surprise` must be a known key"),
+        ("boundary.gauss2.costs", [0.0], "gauss2: costs.*positive"),
+        ("boundary.gauss2.costs", [50.0], "gauss2: costs.*observe twice"),
+        ("boundary.gauss2.costs", "cheap", "boundary.gauss2.costs"),
+        ("boundary.gauss2.penalty", [1.0, 2.0, 3.0], "gauss2: penalty.*vector"),
+        ("boundary.gauss2.penalty", -1.0, "gauss2: penalty.*non-negative"),
+        ("boundary.gauss2.method", "magic", "boundary.gauss2.method.*'magic'"),
+        ("boundary.gauss2.points", 1, "gauss2: points"),
+        ("features.gauss2.horizon", 1, "features.gauss2.horizon"),
+        ("features.gauss2.classes", 1, "features.gauss2.classes"),
+        ("features.gauss2.classes", 200, "gauss2: dimension"),
+        ("features.gauss2.prior", [0.5, 0.6], "gauss2: prior.*sum to 1"),
+        ("features.gauss2.sequences.train", 0, "features.gauss2.sequences.train"),
+        ("runner.kind", "carrier pigeon", "runner.kind"),
+        ("datasets", [], "datasets"),
+        ("datasets", ["nothing"], "`features.nothing` must be given"),
+    ],
+)
+def test_each_slip_is_one_clear_line(tmp_path, path, value, message):
+    with pytest.raises(ParameterError, match=message) as caught:
+        read(tmp_path, changed(path, value))
+    assert "\n" not in str(caught.value)
+    assert re.match(r"`[^`]+` must .*; got ", str(caught.value))
+
+
+def test_missing_and_broken_files_are_refused(tmp_path):
+    with pytest.raises(ParameterError, match="no such file"):
+        read_params(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text("a: [1")
+    with pytest.raises(ParameterError, match="be YAML"):
+        read_params(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text("just text")
+    with pytest.raises(ParameterError):
+        read_params(tmp_path / "params.yaml")
+
+
+def test_unknown_data_sets_are_refused():
+    params = read_params(ROOT / "params.yaml")
+    assert check_dataset_name(params, "gauss2") == "gauss2"
+    with pytest.raises(ParameterError, match="one of"):
+        check_dataset_name(params, "gauss9")

@@ -1,0 +1,88 @@
+"""Directions that the layout promises, checked on the code itself."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import firmbound
+
+ROOT = Path(__file__).parents[1]
+
+
+def imported_modules(file: Path) -> set[str]:
+    """Every module that a file imports, at the top or inside functions."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def core_files() -> list[Path]:
+    return sorted((ROOT / "firmbound").rglob("*.py"))
+
+
+def uses(file: Path, *modules: str) -> set[str]:
+    return {name for name in imported_modules(file) for module in modules if (name + ".").startswith(module + ".")}
+
+
+@pytest.mark.parametrize("file", core_files(), ids=lambda f: f.stem)
+def test_the_core_knows_no_orchestrator_and_no_flow(file):
+    assert not uses(file, "prefect", "dvc", "mlflow", "flows", "pydantic", "yaml")
+
+
+@pytest.mark.parametrize("file", core_files(), ids=lambda f: f.stem)
+def test_only_the_report_draws(file):
+    if file.parent.name != "report":
+        assert not uses(file, "matplotlib", "jinja2", "firmbound.report")
+
+
+def test_evaluation_and_baselines_know_no_fitter():
+    for folder in ("evaluation", "baselines"):
+        for file in (ROOT / "firmbound" / folder).glob("*.py"):
+            assert not uses(file, "firmbound.continuation", "firmbound.backward_induction", "firmbound.stopping_rule")
+
+
+def test_the_heart_knows_protocols_and_is_short():
+    heart = ROOT / "firmbound" / "backward_induction.py"
+    assert uses(heart, "firmbound.continuation") <= {
+        "firmbound.continuation.surface",
+        *(f"firmbound.continuation.surface.{n}" for n in ("PreparedFit", "RiskSurface", "Statistic", "SurfaceFitter")),
+    }
+    assert len(heart.read_text().splitlines()) < 150
+
+
+def test_solvers_know_nothing_of_risks():
+    for name in ("line_solver", "cutting_planes", "quadratic_programme", "convex_objective"):
+        file = ROOT / "firmbound" / "continuation" / f"{name}.py"
+        assert not uses(file, "firmbound.costs", "firmbound.posterior", "firmbound.continuation.convex")
+
+
+def test_only_tracking_and_the_served_model_import_mlflow():
+    users = {file.stem for file in (ROOT / "flows").glob("*.py") if uses(file, "mlflow")}
+    assert users == {"tracking", "served_rule"}
+
+
+def test_no_load_path_can_run_code():
+    for file in [*core_files(), *(ROOT / "flows").glob("*.py")]:
+        assert not uses(file, "pickle", "cloudpickle", "joblib", "dill", "shelve")
+        assert "allow_pickle=True" not in file.read_text()
+
+
+def test_importing_firmbound_is_light():
+    heavy = ("torch", "scipy", "zarr", "matplotlib", "clarabel", "prefect", "mlflow")
+    script = f"import firmbound, sys; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "[]"
+
+
+def test_public_names_are_there():
+    for name in firmbound.__all__:
+        assert getattr(firmbound, name) is not None
+    assert set(firmbound.__all__) == set(dir(firmbound))
+    with pytest.raises(AttributeError):
+        _ = firmbound.nothing_of_the_kind

@@ -1,0 +1,110 @@
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import firmbound
+from firmbound.baselines.static_threshold import sweep
+from firmbound.evaluation.score import score
+from firmbound.report import figures
+from firmbound.report.page import Section, inline_svg, render_page
+from tests.conftest import COSTS
+
+
+def rows_of(rule, problem):
+    rows = []
+    for cost in COSTS:
+        arguments = {
+            "evidence": problem.evidence,
+            "labels": problem.labels,
+            "prior": rule.prior,
+            "problem": rule.problem,
+            "cost": cost,
+        }
+        for method, decisions, extra in [
+            ("firmbound", rule.decide(problem.evidence, cost=cost), {"regret": 0.0012}),
+            *[("static", d, {"chosen": i == 1}) for i, d in enumerate(sweep(problem.evidence, [0.5, 1.0, 2.0]))],
+        ]:
+            counts = np.bincount(decisions.time, minlength=rule.problem.horizon + 1)[1:].tolist()
+            rows.append({"method": method, **score(decisions, **arguments).as_dict(), "time_counts": counts, **extra})
+    return rows
+
+
+@pytest.fixture(params=["two", "three"])
+def case(request):
+    name = request.param
+    return request.getfixturevalue(f"{name}_class_rule"), request.getfixturevalue(f"{name}_classes")
+
+
+def test_figures_show_the_numbers_they_are_given(case):
+    rule, problem = case
+    rows = rows_of(rule, problem)
+    axes = figures.speed_accuracy(rows).axes[0]
+    drawn = {line.get_label(): line for line in axes.get_lines()}
+    ours = [row for row in rows if row["method"] == "firmbound"]
+    assert drawn["firmbound"].get_xdata() == pytest.approx([row["mean_time"] for row in ours])
+    assert drawn["firmbound"].get_ydata() == pytest.approx([row["error_rate"] for row in ours])
+    assert [panel.get_title() for panel in figures.risk_curves(rows).axes] == [
+        f"cost {c:g} an observation" for c in COSTS
+    ]
+    assert len(figures.hitting_times(rows).axes) == len(COSTS)
+    surface = figures.risk_surface(rule, COSTS[0], [1, 3, 5])
+    assert surface is not None
+    assert len(surface.axes) == (1 if rule.problem.classes == 2 else 3)
+
+
+def test_paths_end_where_the_rule_decides(case):
+    rule, problem = case
+    figure = figures.trajectories(rule, problem.evidence[:5], problem.labels[:5], COSTS[0])
+    ends = [line.get_xdata()[0] for line in figure.axes[0].get_lines() if line.get_marker() in {"o", "x"}]
+    assert ends == rule.decide(problem.evidence[:5], cost=COSTS[0]).time.tolist()
+
+
+class Links(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found, self.ids = [], []
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name in {"src", "href", "xlink:href"} and not value.startswith(("#", "data:")):
+                self.found.append(value)
+            if name == "id":
+                self.ids.append(value)
+
+
+def test_the_page_needs_nothing_else_and_says_the_numbers(case):
+    rule, problem = case
+    rows = rows_of(rule, problem)
+    facts = {"classes": 2, "horizon": rule.problem.horizon, "penalty": 10.0, "train": 6_000, "test": 6_000}
+    sections = [
+        Section("speed_accuracy", "Speed", "text & <more>", figures.speed_accuracy(rows)),
+        Section("hitting_times", "Times", "text", figures.hitting_times(rows)),
+    ]
+    page = render_page("toy", facts, rows, sections)
+    links = Links()
+    links.feed(page)
+    assert links.found == []
+    assert len(links.ids) == len(set(links.ids))
+    assert not re.search(r"@import|<script src", page)
+    first = next(row for row in rows if row["method"] == "firmbound")
+    assert f"{first['mean_time']:.1f} of {rule.problem.horizon}" in page
+    assert f"{100 * first['error_rate']:.2f} % wrong" in page
+    assert "0.120 % above the exact optimum" in page
+    assert "text &amp; &lt;more&gt;" in page
+
+
+def test_the_same_figure_gives_the_same_bytes(two_class_rule):
+    def draw():
+        figure = figures.risk_surface(two_class_rule, COSTS[0], [1, 2])
+        assert figure is not None
+        return inline_svg(figure, "surface")
+
+    assert draw() == draw()
+
+
+def test_more_classes_have_no_surface_to_draw():
+    problem = firmbound.datasets.gaussian(classes=4, sequences=300, horizon=3, dimension=4)
+    rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.2], options=firmbound.ConvexOptions(points=20))
+    assert figures.risk_surface(rule, 0.2, [1]) is None

@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import firmbound
+from firmbound import InvalidInput, StoppingRule, fit_stopping_rule
+from firmbound.errors import BundleError
+from tests.conftest import COSTS
+
+
+@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+@pytest.mark.parametrize("cost", COSTS)
+def test_the_fitted_rule_is_close_to_the_exact_optimum(request, rule_name, cost):
+    rule = request.getfixturevalue(rule_name)
+    classes, horizon = rule.problem.classes, rule.problem.horizon
+    fresh = firmbound.datasets.gaussian(classes, 20_000, horizon, seed=99, dimension=3, separation=0.8)
+    oracle = firmbound.solve_gaussian(fresh, costs=COSTS, penalty=10.0)
+    regret = oracle.regret(fresh.evidence, rule.decide(fresh.evidence, cost=cost), cost=cost).mean()
+    assert regret / oracle.bayes_risk[COSTS.index(cost)] < (0.004 if classes == 2 else 0.01)
+
+
+@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+@pytest.mark.parametrize("cost", COSTS)
+def test_step_by_step_equals_whole_sequences(request, rule_name, cost):
+    """Streaming is the definition, batch the fast path."""
+    rule = request.getfixturevalue(rule_name)
+    fresh = firmbound.datasets.gaussian(
+        rule.problem.classes, 300, rule.problem.horizon, seed=5, dimension=3, separation=0.8
+    ).evidence
+    chosen = rule.decide(fresh, cost=cost)
+    for index, sequence in enumerate(fresh):
+        for t in range(1, rule.problem.horizon + 1):
+            outlook = rule.outlook(sequence[t - 1][None], t=t, cost=cost)
+            if outlook.decided[0]:
+                break
+        assert (t, outlook.label[0]) == (chosen.time[index], chosen.label[index])
+
+
+@settings(max_examples=5)
+@given(st.floats(1e-3, 1e4))
+def test_decisions_do_not_change_when_penalty_and_costs_are_scaled(factor):
+    problem = firmbound.datasets.gaussian(classes=2, sequences=1_500, horizon=6, dimension=2, separation=0.8, seed=1)
+    costs = np.array([0.1, 0.3])
+    one = fit_stopping_rule(problem.evidence, costs=costs, penalty=10.0)
+    other = fit_stopping_rule(problem.evidence, costs=costs * factor, penalty=10.0 * factor)
+    for cost in costs:
+        first, second = one.decide(problem.evidence, cost=cost), other.decide(problem.evidence, cost=cost * factor)
+        assert np.array_equal(first.time, second.time)
+        assert np.array_equal(first.label, second.label)
+    evidence = problem.evidence[:, 2]
+    ratio = other.continuation_risk(evidence, t=3, cost=0.1 * factor) / one.continuation_risk(evidence, t=3, cost=0.1)
+    assert np.allclose(ratio, factor)
+
+
+@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+def test_saved_equals_loaded(request, rule_name, tmp_path):
+    rule = request.getfixturevalue(rule_name)
+    rule.save(tmp_path / "rule")
+    again = StoppingRule.load(tmp_path / "rule")
+    fresh = firmbound.datasets.gaussian(rule.problem.classes, 500, rule.problem.horizon, seed=3, dimension=3).evidence
+    for cost in COSTS:
+        assert np.array_equal(rule.decide(fresh, cost=cost).time, again.decide(fresh, cost=cost).time)
+        for t in (1, rule.problem.horizon - 1):
+            one = rule.continuation_risk(fresh[:, t - 1], t=t, cost=cost)
+            assert np.array_equal(one, again.continuation_risk(fresh[:, t - 1], t=t, cost=cost))
+    again.save(tmp_path / "copy")
+    for name in ("header.json", "arrays.safetensors"):
+        assert (tmp_path / "rule" / name).read_bytes() == (tmp_path / "copy" / name).read_bytes()
+
+
+def test_dearer_observations_mean_earlier_decisions(two_class_rule, two_classes):
+    cheap, dear = (two_class_rule.decide(two_classes.evidence, cost=cost).time.mean() for cost in COSTS)
+    assert dear < cheap
+
+
+def test_certain_sequences_are_decided_at_once_even_where_no_training_sequence_was(two_class_rule):
+    certain = np.array([[0.0, 60.0], [60.0, 0.0]])
+    outlook = two_class_rule.outlook(certain, t=1, cost=COSTS[0])
+    assert outlook.decided.all()
+    assert outlook.label.tolist() == [1, 0]
+    assert np.all(outlook.continuation_risk >= 0)
+
+
+def test_a_prior_moves_decisions_towards_the_likely_class(two_classes):
+    evidence = two_classes.evidence
+    even = fit_stopping_rule(evidence, costs=[0.3])
+    skewed = fit_stopping_rule(evidence, costs=[0.3], prior=[0.1, 0.9])
+    assert skewed.decide(evidence).label.mean() > even.decide(evidence).label.mean() + 0.1
+
+
+def test_a_dear_wrong_decision_is_taken_less_often(two_classes):
+    evidence = two_classes.evidence
+    fair = fit_stopping_rule(evidence, costs=[0.3], penalty=10.0).decide(evidence).label.mean()
+    matrix = np.array([[0.0, 10.0], [2.0, 0.0]])  # saying 1 when it is 0 costs five times the other error
+    assert fit_stopping_rule(evidence, costs=[0.3], penalty=matrix).decide(evidence).label.mean() < fair - 0.05
+
+
+def test_late_observations_that_cost_more_close_the_window(two_classes):
+    evidence = two_classes.evidence
+    delay = np.where(np.arange(12) < 4, 1.0, 50.0)
+    flat, steep = (fit_stopping_rule(evidence, costs=[0.1], delay=d).decide(evidence).time for d in (None, delay))
+    assert flat.max() == 12
+    assert steep.max() <= 5
+    assert np.mean(steep == 4) > np.mean(flat == 4)
+
+
+def test_the_last_step_always_decides(two_class_rule):
+    outlook = two_class_rule.outlook(np.zeros((1, 2)), t=12, cost=COSTS[0])
+    assert outlook.decided.all()
+    assert np.isinf(outlook.continuation_risk).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda rule: rule.decide(np.zeros((1, 11, 2)), cost=0.05), r"\(n, 12, 2\)"),
+        (lambda rule: rule.decide(np.zeros((1, 12, 3)), cost=0.05), r"\(n, 12, 2\)"),
+        (lambda rule: rule.decide(np.full((1, 12, 2), np.inf), cost=0.05), "finite"),
+        (lambda rule: rule.decide(np.zeros((1, 12, 2)), cost=0.06), "one of"),
+        (lambda rule: rule.decide(np.zeros((1, 12, 2))), "named when a rule holds several"),
+        (lambda rule: rule.continuation_risk(np.zeros((1, 2)), t=12, cost=0.05), r"1\.\.11"),
+        (lambda rule: rule.outlook(np.zeros((1, 2)), t=0, cost=0.05), r"1\.\.12"),
+        (lambda rule: rule.outlook(np.zeros((1, 3)), t=1, cost=0.05), r"\(n, 2\)"),
+    ],
+)
+def test_bad_questions_are_refused(two_class_rule, call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call(two_class_rule)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"evidence": np.zeros((5, 4))}, "shape"),
+        ({"evidence": np.full((5, 4, 2), np.nan)}, "finite"),
+        ({"evidence": np.zeros((5, 1, 2))}, "T >= 2"),
+        ({"evidence": np.zeros((5, 4, 1))}, "K >= 2"),
+        ({"costs": [0.0]}, "positive"),
+        ({"costs": [5.0]}, "observe twice"),
+        ({"penalty": [1.0, 2.0, 3.0]}, "vector"),
+        ({"method": "magic"}, "'cfl'"),
+        ({"prior": [0.9, 0.9]}, "sum to 1"),
+    ],
+)
+def test_bad_fits_are_refused(arguments, message):
+    given_arguments = {"evidence": np.zeros((5, 4, 2)), "costs": [0.1]} | arguments
+    evidence = given_arguments.pop("evidence")
+    with pytest.raises(InvalidInput, match=message):
+        fit_stopping_rule(evidence, **given_arguments)
+
+
+def test_foreign_bundles_are_refused(two_class_rule, tmp_path):
+    from firmbound.bundle import write_bundle
+
+    write_bundle(tmp_path / "other", kind="something-else", header={}, arrays={"a": np.zeros(1)})
+    with pytest.raises(BundleError, match="something-else"):
+        StoppingRule.load(tmp_path / "other")
+    write_bundle(tmp_path / "empty", kind="stopping-rule", header={}, arrays={"a": np.zeros(1)})
+    with pytest.raises(BundleError, match="no stopping rule that this version can read"):
+        StoppingRule.load(tmp_path / "empty")
