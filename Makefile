@@ -10,6 +10,8 @@ export PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS := 180
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := 1
+# Prefect and MLflow take seconds to compile: let Python keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run test test-fast lint types format benchmark clean
 

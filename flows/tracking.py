@@ -84,7 +84,7 @@ def fingerprint(dataset: str) -> str:
 def _register(dataset: str, bundle: Path) -> str:
     classes = StoppingRule.load(bundle).problem.classes
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, classes), "evidence")]),
+        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, classes))]),
         params=ParamSchema([ParamSpec("cost", "double", -1.0)]),
     )
     info = mlflow.pyfunc.log_model(

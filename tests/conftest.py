@@ -1,7 +1,5 @@
 """What tests share: small problems, fitted once."""
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,4 +47,3 @@ def random() -> np.random.Generator:
 def _strict_numpy() -> None:
     """Overflow, division by zero and invalid values are errors everywhere in the library."""
     np.seterr(all="raise", under="ignore")
-    warnings.simplefilter("error")

@@ -1,0 +1,74 @@
+"""How far the fitted rule is from the exact optimum, at the paper's sizes.
+
+Two measures, on fresh sequences: `excess`, the paired difference of AAPR over the optimum's, and `regret`, its exact
+conditional expectation under the optimum's surfaces, which is the same quantity with a hundredth of the noise.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+import firmbound
+from benchmarks.record import record
+from firmbound.baselines.static_threshold import sweep, threshold_grid
+from firmbound.evaluation.estimates import mean_of, relative_excess
+from firmbound.evaluation.risk import believed_risk
+
+COSTS = [0.02, 0.2, 0.4]  # 0.1, 1 and 2 times penalty / horizon
+FRESH = 400_000
+CASES = {"K=2": (2, 80_000, None), "K=3": (3, 60_000, None), "K=3, 400 points": (3, 60_000, 400)}
+BARS = {"K=2": 0.001, "K=3": 0.01, "K=3, 400 points": 0.01}
+
+
+def main() -> None:
+    results = {name: measure(name, *case) for name, case in CASES.items()}
+    record("excess_risk", results)
+
+
+def measure(name: str, classes: int, sequences: int, points: int | None) -> dict[str, Any]:
+    train = firmbound.datasets.gaussian(classes=classes, sequences=sequences, seed=1)
+    evidence = train.evidence
+    wall, cpu = time.perf_counter(), time.process_time()
+    rule = firmbound.fit_stopping_rule(evidence, costs=COSTS, options=firmbound.ConvexOptions(points=points))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    print(f"{name}: {sequences:,} sequences, {len(COSTS)} costs fitted in {wall:.1f} s ({cpu:.1f} CPU s)")
+    fresh = firmbound.datasets.gaussian(classes=classes, sequences=FRESH, seed=2)
+    oracle = firmbound.solve_gaussian(fresh, costs=COSTS)
+    thresholds = threshold_grid(evidence, 80)
+    statics = sweep(evidence, thresholds)
+    rows = []
+    for index, cost in enumerate(COSTS):
+        chosen, best = rule.decide(fresh.evidence, cost=cost), oracle.decide(fresh.evidence, cost=cost)
+        risks = [believed_risk(d, fresh.evidence, rule.prior, rule.problem, cost) for d in (chosen, best)]
+        excess, regret = relative_excess(*risks), mean_of(oracle.regret(fresh.evidence, chosen, cost=cost))
+        bayes = oracle.bayes_risk[index]
+        fixed = thresholds[
+            np.argmin([believed_risk(d, evidence, rule.prior, rule.problem, cost).mean() for d in statics])
+        ]
+        static = oracle.regret(fresh.evidence, sweep(fresh.evidence, [fixed])[0], cost=cost).mean() / bayes
+        rows.append(
+            {
+                "cost": cost,
+                "bayes_risk": float(bayes),
+                "regret": regret.value / bayes,
+                "regret_error": regret.standard_error / bayes,
+                "excess": excess.value,
+                "excess_error": excess.standard_error,
+                "static_regret": float(static),
+                "bar": BARS[name],
+                "met": bool(regret.value / bayes <= BARS[name]),
+            }
+        )
+        print(
+            f"  cost {cost:<5g} regret {100 * rows[-1]['regret']:.4f} % ± {100 * rows[-1]['regret_error']:.4f}, "
+            f"paired excess {100 * excess.value:+.3f} % ± {100 * excess.standard_error:.3f}, "
+            f"best static {100 * static:.4f} %; bar {100 * BARS[name]:g} % {'met' if rows[-1]['met'] else 'MISSED'}"
+        )
+    return {"sequences": sequences, "points": points, "fit_seconds": wall, "fit_cpu_seconds": cpu, "costs": rows}
+
+
+if __name__ == "__main__":
+    main()
