@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import numpy as np
-
 import firmbound
 from benchmarks.record import record
-from firmbound.baselines.static_threshold import sweep, threshold_grid
+from firmbound.baselines.static_threshold import tune_threshold
 from firmbound.evaluation.estimates import mean_of, relative_excess
 from firmbound.evaluation.risk import believed_risk
+from firmbound.trajectories import Decisions
 
 COSTS = [0.02, 0.2, 0.4]  # 0.1, 1 and 2 times penalty / horizon
 FRESH = 400_000
@@ -37,18 +36,18 @@ def measure(name: str, classes: int, sequences: int, points: int | None) -> dict
     print(f"{name}: {sequences:,} sequences, {len(COSTS)} costs fitted in {wall:.1f} s ({cpu:.1f} CPU s)")
     fresh = firmbound.datasets.gaussian(classes=classes, sequences=FRESH, seed=2)
     oracle = firmbound.solve_gaussian(fresh, costs=COSTS)
-    thresholds = threshold_grid(evidence, 80)
-    statics = sweep(evidence, thresholds)
     rows = []
     for index, cost in enumerate(COSTS):
         chosen, best = rule.decide(fresh.evidence, cost=cost), oracle.decide(fresh.evidence, cost=cost)
         risks = [believed_risk(d, fresh.evidence, rule.prior, rule.problem, cost) for d in (chosen, best)]
         excess, regret = relative_excess(*risks), mean_of(oracle.regret(fresh.evidence, chosen, cost=cost))
         bayes = oracle.bayes_risk[index]
-        fixed = thresholds[
-            np.argmin([believed_risk(d, evidence, rule.prior, rule.problem, cost).mean() for d in statics])
-        ]
-        static = oracle.regret(fresh.evidence, sweep(fresh.evidence, [fixed])[0], cost=cost).mean() / bayes
+
+        def on_train(decisions: Decisions, cost: float = cost) -> float:
+            return float(believed_risk(decisions, evidence, rule.prior, rule.problem, cost).mean())
+
+        fixed = tune_threshold(evidence, on_train, 80).decide(fresh.evidence)
+        static = oracle.regret(fresh.evidence, fixed, cost=cost).mean() / bayes
         rows.append(
             {
                 "cost": cost,

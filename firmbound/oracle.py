@@ -91,10 +91,12 @@ class Oracle:
         values = check_evidence(evidence)
         index = self.problem.cost_index(cost)
         n, horizon, _ = values.shape
-        time = np.full(n, horizon)
-        for t in range(horizon - 1, 0, -1):
-            stop = self._stopping_risk(values[:, t - 1]) <= self._unit_continuation(values[:, t - 1], t, index)
-            time[stop] = t
+        time, waiting = np.full(n, horizon), np.arange(n)
+        for t in range(1, horizon):
+            now = values[waiting, t - 1]
+            stop = self._stopping_risk(now) <= self._unit_continuation(now, t, index)
+            time[waiting[stop]] = t
+            waiting = waiting[~stop]
         final = np.exp(log_posterior(values[np.arange(n), time - 1], self.prior))
         return Decisions(time, self.problem.best_label(final), horizon)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from prefect import flow
 
 from firmbound.arrays import Floats, Ints
-from firmbound.baselines.static_threshold import sweep, threshold_grid
+from firmbound.baselines.static_threshold import sweep, threshold_grid, tune_threshold
 from firmbound.datasets import GaussianProblem
 from firmbound.evaluation.boundary import continuation_interval
 from firmbound.evaluation.estimates import mean_of, relative_excess
@@ -88,17 +89,21 @@ def score_rule(
 def score_static(
     rule: StoppingRule, train: NDArray[Any], evidence: NDArray[Any], labels: Ints, count: int
 ) -> list[Row]:
-    """Every threshold at every cost; the one with the least believed risk on *training* data is marked as chosen."""
-    thresholds = threshold_grid(train, count)
-    on_train, on_test = sweep(train, thresholds), sweep(evidence, thresholds)
+    """A sweep of thresholds at every cost, and the one with the least believed risk on *training* data, marked chosen."""
     rows = []
+    grid = [float(a) for a in threshold_grid(train, count)]
+    swept = sweep(evidence, grid)
     for cost in rule.costs.tolist():
-        risks = [believed_risk(d, train, rule.prior, rule.problem, cost).mean() for d in on_train]
-        best = int(np.argmin(risks))
-        for index, decisions in enumerate(on_test):
+        best = tune_threshold(train, partial(_average_risk, train, rule, cost), count)
+        cases = [*zip(grid, swept, strict=True), (best.threshold, best.decide(evidence))]
+        for index, (threshold, decisions) in enumerate(cases):
             row = _row("static", decisions, _score(rule, decisions, evidence, labels, cost))
-            rows.append(row | {"threshold": float(thresholds[index]), "chosen": index == best})
+            rows.append(row | {"threshold": threshold, "chosen": index == count})
     return rows
+
+
+def _average_risk(evidence: NDArray[Any], rule: StoppingRule, cost: float, decisions: Decisions) -> float:
+    return float(believed_risk(decisions, evidence, rule.prior, rule.problem, cost).mean())
 
 
 def _score(rule: StoppingRule, decisions: Decisions, evidence: NDArray[Any], labels: Ints, cost: float) -> Score:

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from firmbound import InvalidInput
-from firmbound.baselines.static_threshold import StaticThreshold, running_lead, sweep, threshold_grid
+from firmbound.baselines.static_threshold import (
+    StaticThreshold,
+    running_lead,
+    sweep,
+    threshold_grid,
+    tune_threshold,
+)
 
 evidences = arrays(np.float64, (6, 5, 3), elements=st.floats(-5, 5))
 
@@ -55,3 +61,16 @@ def test_bad_thresholds_are_refused(two_classes):
             StaticThreshold(bad)
     with pytest.raises(InvalidInput, match="at least 2"):
         threshold_grid(two_classes.evidence, 1)
+
+
+def test_tuning_finds_the_best_of_a_fine_grid(two_classes):
+    def average_risk(decisions):
+        wrong = decisions.label != two_classes.labels
+        return 10.0 * wrong.mean() + 0.1 * decisions.time.mean()
+
+    tuned = tune_threshold(two_classes.evidence, average_risk, 40)
+    fine = [average_risk(d) for d in sweep(two_classes.evidence, threshold_grid(two_classes.evidence, 1_000))]
+    coarse = [average_risk(d) for d in sweep(two_classes.evidence, threshold_grid(two_classes.evidence, 40))]
+    found = average_risk(tuned.decide(two_classes.evidence))
+    assert found <= min(coarse)
+    assert found <= min(fine) + 0.01
