@@ -14,8 +14,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def finite_array(name: str, values: ArrayLike, *, ndim: int, shape_words: str) -> NDArray[Any]:
-    """`values` as a real floating array of rank `ndim` without NaN or infinity; its precision is kept."""
+def finite_array(name: str, values: ArrayLike, *, ndim: int | None, shape_words: str) -> NDArray[Any]:
+    """`values` as a real floating array of rank `ndim` (None: any) without NaN or infinity; its precision is kept."""
     try:
         array = np.asarray(values)
         if array.dtype.kind != "f":
@@ -23,8 +23,8 @@ def finite_array(name: str, values: ArrayLike, *, ndim: int, shape_words: str) -
                 raise TypeError(f"dtype {array.dtype}")
             array = array.astype(np.float64)
     except (TypeError, ValueError) as problem:
-        raise InvalidInput(name, f"be a numeric array {shape_words}", problem) from None
-    if array.ndim != ndim:
+        raise InvalidInput(name, f"be a numeric array {shape_words}", f"{values!r:.80} ({problem})") from None
+    if ndim is not None and array.ndim != ndim:
         raise InvalidInput(name, f"have shape {shape_words}", f"shape {array.shape}")
     bad = array.size - int(np.count_nonzero(np.isfinite(array)))
     if bad:
@@ -33,7 +33,7 @@ def finite_array(name: str, values: ArrayLike, *, ndim: int, shape_words: str) -
             name,
             "be finite",
             f"{bad} NaN or infinite of {array.size} values, the first at index {first}",
-            "Drop or repair those sequences first.",
+            "Leave out or repair what those belong to.",
         )
     return array
 

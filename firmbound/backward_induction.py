@@ -20,6 +20,7 @@ from firmbound.continuation.surface import PreparedFit, RiskSurface, Statistic, 
 from firmbound.costs import DecisionProblem
 from firmbound.posterior import log_likelihood_ratios, posterior
 from firmbound.schedule import Handle, InOrder, Schedule
+from firmbound.trajectories import check_step_evidence
 
 Progress = Callable[[int, int], None]
 
@@ -42,7 +43,8 @@ def induce(
     prepared: dict[int, Handle[PreparedFit]] = {
         t: run.submit(f"prepare t={t}", _prepare, fitter, evidence_at, prior, t) for t in steps
     }
-    last = problem.stopping_risk(posterior(evidence_at(problem.horizon), prior))
+    final = check_step_evidence(evidence_at(problem.horizon), problem.classes)
+    last = problem.stopping_risk(posterior(final, prior))
     minimum = np.repeat(last[:, None], len(problem.costs), axis=1)
     surfaces: dict[int, RiskSurface] = {}
     for t in reversed(steps):
@@ -60,8 +62,15 @@ def statistic_of(evidence: NDArray[Any], belief: Floats, statistic: Statistic) -
     return belief if statistic == "posterior" else log_likelihood_ratios(evidence)
 
 
+def expected_minimum(
+    surface: RiskSurface, evidence: NDArray[Any], belief: Floats, statistic: Statistic, problem: DecisionProblem
+) -> Floats:
+    """The minimum risk to expect one step later, never below what knowing the class would leave.  -> (n, C)."""
+    return np.maximum(surface(statistic_of(evidence, belief, statistic)), problem.least_risk(belief)[:, None])
+
+
 def _prepare(fitter: SurfaceFitter, evidence_at: Callable[[int], NDArray[Any]], prior: Floats, t: int) -> PreparedFit:
-    evidence = evidence_at(t)
+    evidence = check_step_evidence(evidence_at(t), len(prior))
     return fitter.prepare(statistic_of(evidence, posterior(evidence, prior), fitter.statistic))
 
 
@@ -78,5 +87,5 @@ def _fit(
     surface = prepared.fit(next_minimum)
     evidence = evidence_at(t)
     belief = posterior(evidence, prior)
-    continuation = surface(statistic_of(evidence, belief, statistic)) + problem.next_cost(t)
+    continuation = expected_minimum(surface, evidence, belief, statistic, problem) + problem.next_cost(t)
     return surface, np.minimum(problem.stopping_risk(belief)[:, None], continuation)

@@ -45,7 +45,8 @@ def read_bundle(path: str | Path, *, kind: str) -> tuple[dict[str, Any], dict[st
         content = (Path(path) / ARRAYS).read_bytes()
     except OSError as problem:
         raise BundleError(f"{path} has no readable {ARRAYS}: {problem}. Save the model again.") from None
-    found, expected = hashlib.sha256(content).hexdigest(), header.get("sha256", {}).get(ARRAYS)
+    sums = header.get("sha256")
+    found, expected = hashlib.sha256(content).hexdigest(), sums.get(ARRAYS) if isinstance(sums, dict) else None
     if found != expected:
         raise BundleError(
             f"{Path(path) / ARRAYS} was changed or cut short: its SHA-256 is {found[:12]}.., the header says "

@@ -14,6 +14,8 @@ from firmbound.errors import InvalidInput
 # Risks are computed in units of the largest penalty. Rounding the ratios to this many digits makes them the same bits
 # whatever common factor penalty and costs carry, so decisions are identical, not nearly so (App. "Parameter Space").
 SIGNIFICANT_DIGITS = 12
+# Below this share of the penalty a cost is lost in the rounding of risks.
+SMALLEST_RATIO = 1e-12
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,10 @@ class DecisionProblem:
             )
         matrix = _penalty_matrix(penalty, classes)
         profile = _delay_profile(delay, horizon)
-        problem = cls(matrix, _cost_grid(costs), profile)
+        grid = _cost_grid(costs)
+        if grid.min() < SMALLEST_RATIO * matrix.max():
+            raise InvalidInput("costs", f"be at least {SMALLEST_RATIO:g} of the penalty", grid.tolist())
+        problem = cls(matrix, grid, profile)
         problem._check_worth_waiting()
         return problem
 
@@ -82,6 +87,10 @@ class DecisionProblem:
     def stopping_risk(self, posterior: Floats) -> Floats:
         """Risk of deciding now in units of `scale`, min_k sum_j pi_j penalty_jk.  (..., K) -> (...)."""
         return np.asarray(self.decision_risk(posterior).min(axis=-1), dtype=np.float64)
+
+    def least_risk(self, posterior: Floats) -> Floats:
+        """Risk that is left when the class is known, in units of `scale`: no look can go below.  (..., K) -> (...)."""
+        return np.asarray(posterior @ self.unit_penalty.min(axis=1), dtype=np.float64)
 
     def best_label(self, posterior: Floats) -> Ints:
         """The decision of least risk; of equals, the lowest index.  (..., K) -> (...)."""
@@ -107,22 +116,21 @@ class DecisionProblem:
         return int(close[0])
 
     def _check_worth_waiting(self) -> None:
-        worst_stop = self.scale * _largest_stopping_risk(self.unit_penalty)
-        cheapest = float(self.delay[1:].min())
-        too_dear = self.costs[self.costs * cheapest >= worst_stop]
+        gain = self.scale * _largest_gain(self.unit_penalty)
+        second = float(self.delay[1])
+        too_dear = self.costs[self.costs * second >= gain]
         if too_dear.size:
             raise InvalidInput(
                 "costs",
-                f"be below {worst_stop / cheapest:.6g}, the largest risk of deciding at once",
+                f"be below {gain / second:.6g}, the most that a second observation could gain",
                 too_dear.tolist(),
                 "No one would ever observe twice. Costs are per observation, not per series.",
             )
 
 
 def _penalty_matrix(penalty: ArrayLike, classes: int) -> Floats:
-    array = np.asarray(penalty)
-    if array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
-        raise InvalidInput("penalty", "be finite numbers", penalty)
+    words = f"of shape (), ({classes},) or ({classes}, {classes})"
+    array = finite_array("penalty", penalty, ndim=None, shape_words=words)
     if array.size and array.min() < 0:
         raise InvalidInput("penalty", "be non-negative", penalty)
     if array.shape not in {(), (classes,), (classes, classes)}:
@@ -136,16 +144,16 @@ def _penalty_matrix(penalty: ArrayLike, classes: int) -> Floats:
         matrix = array.astype(np.float64)
     else:
         matrix = np.broadcast_to(array.astype(np.float64), (classes, classes)) * (1.0 - np.eye(classes))
-    if _largest_stopping_risk(matrix / max(matrix.max(), np.finfo(float).tiny)) <= 0:
-        raise InvalidInput(
-            "penalty", "make every decision wrong for some class", penalty, "A free decision wins at once."
-        )
+    if matrix.max() <= 0 or _largest_gain(matrix / matrix.max()) < 1e-9:
+        advice = "One decision is as good as any for every class, so there is nothing to wait for."
+        raise InvalidInput("penalty", "make the best decision depend on the class", penalty, advice)
     return matrix
 
 
 def _cost_grid(costs: ArrayLike) -> Floats:
-    array = np.atleast_1d(finite_array("costs", np.atleast_1d(np.asarray(costs)), ndim=1, shape_words="(C,)"))
-    array = array.astype(np.float64)
+    array = np.atleast_1d(finite_array("costs", costs, ndim=None, shape_words="(C,)")).astype(np.float64)
+    if array.ndim != 1:
+        raise InvalidInput("costs", "be a number or have shape (C,)", f"shape {array.shape}")
     if array.size == 0:
         raise InvalidInput("costs", "hold at least one cost", "none")
     if array.min() <= 0:
@@ -168,8 +176,12 @@ def _delay_profile(delay: ArrayLike | None, horizon: int) -> Floats:
     return array.copy()
 
 
-def _largest_stopping_risk(matrix: Floats) -> float:
-    """max over the simplex of min_k (pi @ matrix)_k: the value of a matrix game, by linear programming."""
+def _largest_gain(penalty: Floats) -> float:
+    """The most that knowing the class could save, max over the simplex of min_k (pi @ penalty)_k - pi @ row minima.
+
+    This is the value of a matrix game, by linear programming.
+    """
+    matrix = penalty - penalty.min(axis=1, keepdims=True)
     classes = matrix.shape[0]
     objective = np.append(np.zeros(classes), -1.0)
     upper = np.hstack([-matrix.T, np.ones((classes, 1))])

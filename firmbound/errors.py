@@ -26,6 +26,10 @@ class StoreError(FirmboundError):
     """A trajectory store is missing, incomplete, damaged or of another schema version."""
 
 
+class PublishingError(FirmboundError):
+    """A result cannot be written now; nothing was changed."""
+
+
 class BundleError(FirmboundError):
     """A saved model folder is missing, damaged, tampered with or of another schema version."""
 

@@ -15,7 +15,6 @@ exp(-reach).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +28,15 @@ from firmbound.costs import DecisionProblem
 from firmbound.datasets.gaussian import GaussianProblem
 from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior, log_posterior
-from firmbound.trajectories import Decisions, check_evidence
+from firmbound.trajectories import Decisions, check_evidence, check_step_evidence
 
 KERNEL_DEVIATIONS = 8.5
 SUBCELLS = 8
 # Grid steps as a fraction of a step's smallest deviation; both give a Bayes risk that is stable to 1e-5 (benchmarks).
 DEFAULT_FINENESS = {1: 1 / 64, 2: 1 / 6}
+# Risks bend over z on a scale of 1, so a grid for large steps may not be coarser than this.
+COARSEST = {1: 0.02, 2: 0.1}
+LARGEST_GRID_BYTES = 8 * 2**30
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,12 @@ class Oracle:
         """Exact expected risk of observing once more after t, cost included.  (n, K) -> (n,)."""
         if not 1 <= t < self.problem.horizon:
             raise InvalidInput("t", f"lie in 1..{self.problem.horizon - 1}", t)
-        return self.problem.scale * self._unit_continuation(np.asarray(evidence), t, self.problem.cost_index(cost))
+        values = check_step_evidence(evidence, self.problem.classes)
+        return self.problem.scale * self._unit_continuation(values, t, self.problem.cost_index(cost))
 
     def decide(self, evidence: ArrayLike, *, cost: float | None = None) -> Decisions:
         """Optimal decisions on (n, T, K) evidence."""
-        values = check_evidence(evidence)
+        values = check_evidence(evidence, horizon=self.problem.horizon, classes=self.problem.classes)
         index = self.problem.cost_index(cost)
         n, horizon, _ = values.shape
         time, waiting = np.full(n, horizon), np.arange(n)
@@ -107,7 +110,9 @@ class Oracle:
         stopping - continuation, and an excess of Bayes risk is the mean of these losses over the states visited. It is
         the excess of AAPR without the noise of what happened after the two rules parted.
         """
-        values = check_evidence(evidence)
+        values = check_evidence(evidence, horizon=self.problem.horizon, classes=self.problem.classes)
+        if len(decisions) != len(values):
+            raise InvalidInput("decisions", f"be one a sequence ({len(values)})", len(decisions))
         index = self.problem.cost_index(cost)
         loss = np.zeros(len(values))
         for t in range(1, self.problem.horizon):
@@ -139,11 +144,11 @@ def solve_gaussian(
     penalty: ArrayLike = 10.0,
     delay: ArrayLike | None = None,
     fineness: float | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Oracle:
     """Run the exact dynamic programme for all costs.
 
-    `fineness` is the grid step in units of the smallest deviation of a step; smaller is finer. The size of the data
+    `fineness` is the grid step in units of the smallest deviation of a step; smaller is finer (for large steps the
+    grid is finer than that, in the same proportion). The size of the data
     set does not matter: the description of its distribution is all that is used.
     """
     if gaussian.classes not in (2, 3):
@@ -164,8 +169,6 @@ def solve_gaussian(
         for index, surface in enumerate(continuation):
             surfaces[t - 1, index] = spline_filter(surface, order=3, mode="nearest")
         minimum = programme.minimum(continuation)
-        if progress is not None:
-            progress(problem.horizon - t, problem.horizon - 1)
     start = hold_at_reach(log_odds(np.zeros(gaussian.classes), prior), grid.h * grid.m) / grid.h + grid.m
     before = [map_coordinates(c, start[:, None], order=3, mode="nearest")[0] for c in programme.expect(minimum)]
     risk = problem.scale * (np.array(before) + problem.unit_costs * problem.delay[0])
@@ -174,11 +177,24 @@ def solve_gaussian(
 
 def _make_grid(problem: DecisionProblem, means: Floats, covariance: Floats, fineness: float | None) -> _Grid:
     dimensions = covariance.shape[0]
-    h = float(np.sqrt(np.linalg.eigvalsh(covariance)[0])) * (fineness or DEFAULT_FINENESS[dimensions])
+    deviation = float(np.sqrt(np.linalg.eigvalsh(covariance)[0]))
+    usual = DEFAULT_FINENESS[dimensions]
+    # `fineness` refines the usual grid, also where the bound on coarseness made that.
+    h = min(deviation * usual, COARSEST[dimensions]) * (fineness or usual) / usual
     # At exp(-reach) the risk of stopping is far below the price of an observation, so nothing beyond can matter.
-    reach = 11.0 - np.log(float((problem.unit_costs * problem.delay[1:].max()).min()))
+    prices = problem.delay[1:]
+    reach = 11.0 - np.log(float(problem.unit_costs.min() * prices[prices > 0].min()))
     pad = int(np.ceil((np.abs(means).max() + KERNEL_DEVIATIONS * np.sqrt(covariance.max())) / h))
-    return _Grid(h=h, m=int(np.ceil(reach / h)), pad=pad, dimensions=dimensions)
+    grid = _Grid(h=h, m=int(np.ceil(reach / h)), pad=pad, dimensions=dimensions)
+    needed = 4 * (problem.horizon - 1) * problem.costs.size * float(np.prod(grid.shape, dtype=float))
+    if needed > LARGEST_GRID_BYTES:
+        raise InvalidInput(
+            "fineness",
+            f"leave the exact surfaces below {LARGEST_GRID_BYTES / 2**30:.0f} GiB",
+            f"{needed / 2**30:.0f} GiB for steps of deviation {deviation:.3g}",
+            "Ask for fewer costs or a coarser grid.",
+        )
+    return grid
 
 
 def _column(values: Floats, dimensions: int) -> Floats:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from firmbound.errors import PublishingError
 
 PARTIAL = ".partial"
 REPLACED = ".replaced"
@@ -25,19 +28,44 @@ def publish(target: str | Path) -> Iterator[Path]:
     replaced = target.with_name(f".{target.name}{REPLACED}")
     if replaced.exists() and not target.exists():
         replaced.rename(target)  # a kill came between the two renames below
-    for leftover in (partial, replaced):
-        shutil.rmtree(leftover, ignore_errors=True)
-    partial.mkdir()
-    try:
-        yield partial
-        _sync(partial)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    if target.exists():
-        target.rename(replaced)
-    partial.rename(target)
     shutil.rmtree(replaced, ignore_errors=True)
+    partial.mkdir(exist_ok=True)
+    with _only_writer(partial, target):
+        _empty(partial)
+        try:
+            yield partial
+            _sync(partial)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        if target.exists():
+            target.rename(replaced)
+        partial.rename(target)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+@contextmanager
+def _only_writer(partial: Path, target: Path) -> Iterator[None]:
+    """Hold a lock on the folder itself; the system lets go of it when the process ends, however it ends."""
+    handle = os.open(partial, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise PublishingError(f"{target} is being written by another process. Wait for it, or end it.") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a killed writer left."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def _sync(folder: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Bools, Floats, Ints, finite_array
-from firmbound.backward_induction import Progress, induce, statistic_of
+from firmbound.arrays import Bools, Floats, Ints
+from firmbound.backward_induction import Progress, expected_minimum, induce, statistic_of
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.convex import ConvexFitter, ConvexOptions
@@ -20,7 +20,7 @@ from firmbound.costs import DecisionProblem
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import class_prior, posterior
 from firmbound.schedule import Schedule
-from firmbound.trajectories import Decisions, check_evidence
+from firmbound.trajectories import Decisions, check_evidence, check_step_evidence
 
 KIND = "stopping-rule"
 Method = Literal["cfl"]
@@ -58,7 +58,7 @@ class StoppingRule:
         if not 1 <= t < self.problem.horizon:
             raise InvalidInput("t", f"lie in 1..{self.problem.horizon - 1}", t, "At the horizon there is no next step.")
         index = self.problem.cost_index(cost)
-        values = self._check_step(evidence)
+        values = check_step_evidence(evidence, self.problem.classes)
         return self.problem.scale * self._continuation(values, posterior(values, self.prior), t, index)
 
     def outlook(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Outlook:
@@ -68,7 +68,7 @@ class StoppingRule:
         """
         if not 1 <= t <= self.problem.horizon:
             raise InvalidInput("t", f"lie in 1..{self.problem.horizon}", t)
-        values = self._check_step(evidence)
+        values = check_step_evidence(evidence, self.problem.classes)
         index = self.problem.cost_index(cost)
         belief = posterior(values, self.prior)
         stopping = self.problem.stopping_risk(belief)
@@ -80,14 +80,8 @@ class StoppingRule:
 
     def decide(self, evidence: ArrayLike, *, cost: float | None = None) -> Decisions:
         """When and what is decided on whole sequences, (n, T, K) evidence."""
-        values = check_evidence(evidence)
-        n, horizon, classes = values.shape
-        if (horizon, classes) != (self.problem.horizon, self.problem.classes):
-            raise InvalidInput(
-                "evidence",
-                f"have shape (n, {self.problem.horizon}, {self.problem.classes}) as the rule was fitted",
-                f"shape {values.shape}",
-            )
+        values = check_evidence(evidence, horizon=self.problem.horizon, classes=self.problem.classes)
+        n, horizon, _ = values.shape
         index = self.problem.cost_index(cost)
         time = np.full(n, horizon)
         label = np.empty(n, dtype=np.int64)
@@ -130,24 +124,28 @@ class StoppingRule:
                 parts = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
                 surfaces.append(SURFACES[kind](**parts))
             rule = cls(problem, arrays["prior"], header["statistic"], surfaces)
-        except (KeyError, TypeError, ValueError) as problem_found:
-            raise BundleError(f"{path} is no stopping rule that this version can read: {problem_found!r}") from None
-        if len(rule.surfaces) != rule.problem.horizon - 1:
-            raise BundleError(f"{path} holds {len(rule.surfaces)} surfaces for a horizon of {rule.problem.horizon}.")
+            rule._check_whole()
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as found:
+            raise BundleError(f"{path} is no stopping rule that this version can read: {found!r}") from None
         return rule
+
+    def _check_whole(self) -> None:
+        """Parts that do not belong together are found when loading, not when deciding."""
+        classes, costs = self.problem.classes, self.problem.costs.size
+        if self.statistic not in get_args(Statistic):
+            raise ValueError(f"unknown statistic {self.statistic!r}")
+        if self.prior.shape != (classes,) or len(self.surfaces) != self.problem.horizon - 1:
+            raise ValueError("prior or number of surfaces does not fit the problem")
+        trial = np.zeros((1, classes))
+        for surface in self.surfaces:
+            if surface(statistic_of(trial, posterior(trial, self.prior), self.statistic)).shape != (1, costs):
+                raise ValueError("a surface does not fit the problem")
 
     def _continuation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> Floats:
         """In units of the scale, from evidence (n, K) and its posterior.  -> (n,)."""
         surface = self.surfaces[t - 1].select(index)
-        expected = surface(statistic_of(evidence, belief, self.statistic))[:, 0]
+        expected = expected_minimum(surface, evidence, belief, self.statistic, self.problem)[:, 0]
         return np.asarray(expected + self.problem.next_cost(t)[index], dtype=np.float64)
-
-    def _check_step(self, evidence: ArrayLike) -> NDArray[Any]:
-        words = f"(n, {self.problem.classes}), the evidence after t observations"
-        values = finite_array("evidence", evidence, ndim=2, shape_words=words)
-        if values.shape[1] != self.problem.classes:
-            raise InvalidInput("evidence", f"have shape {words}", f"shape {values.shape}")
-        return values
 
 
 def fit_stopping_rule(

@@ -11,7 +11,7 @@ Writers that work in parallel must each write whole shards: two writers in one s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import ZstdCodec
 
-from firmbound.arrays import Ints
+from firmbound.arrays import Ints, finite_array
 from firmbound.errors import InvalidInput, StoreError
 from firmbound.publishing import publish
 from firmbound.trajectories import Batch
@@ -105,7 +105,12 @@ class StoreWriter:
                 array = array.with_config({"write_empty_chunks": True})
                 if part.shape[1:] != array.shape[1:]:
                     raise InvalidInput(name, f"have shape (n, {array.shape[1:]})", f"shape {part.shape}")
-                array[rows] = part.astype(array.dtype)
+                with np.errstate(over="ignore"):
+                    stored = part.astype(array.dtype)
+                # Also after the cast: a number may be finite, yet too large for what is stored.
+                array[rows] = (
+                    stored if name == "labels" else finite_array(name, stored, ndim=3, shape_words="(n, T, .)")
+                )
 
     def finish(self) -> None:
         """Write the description and the list of files: without these a store is not one."""
@@ -138,6 +143,7 @@ class TrajectoryStore:
         self.path = Path(path)
         self.description = _read_description(self.path)
         self._group = zarr.open_group(self.path, mode="r")
+        self._check_shapes()
 
     @property
     def labels(self) -> Ints:
@@ -165,6 +171,17 @@ class TrajectoryStore:
                 features=self.read("features", rows) if features and about.dimension else None,
                 evidence=self.read("evidence", rows) if about.evidence else None,
             )
+
+    def _check_shapes(self) -> None:
+        about = self.description
+        wanted: dict[str, tuple[int, ...]] = {"labels": (about.sequences,)}
+        if about.dimension:
+            wanted["features"] = (about.sequences, about.horizon, about.dimension)
+        if about.evidence:
+            wanted["evidence"] = (about.sequences, about.horizon, about.classes)
+        found = {name: array.shape for name, array in self._group.arrays()}
+        if found != wanted:
+            raise StoreError(f"{self.path} is described wrongly: it says {wanted} and holds {found}.")
 
     def read(self, name: str, selection: Any = slice(None)) -> NDArray[Any]:
         """Part of one array; every chunk carries a checksum, so damage is noticed here at the latest."""
@@ -207,7 +224,11 @@ def _read_description(path: Path) -> StoreDescription:
     version = attributes.get("schema_version")
     if version != SCHEMA_VERSION:
         raise StoreError(f"{path} has schema version {version}, this firmbound reads {SCHEMA_VERSION}. Make it again.")
-    files: Mapping[str, int] = attributes.pop("files", {})
+    files = attributes.pop("files", None)
+    if not isinstance(files, dict) or not files:
+        raise StoreError(
+            f"{path} is described wrongly: it does not list its files. Run the stage that writes it again."
+        )
     for name, size in files.items():
         file = path / name
         if not file.is_file():
@@ -231,6 +252,6 @@ def _read_attributes(path: Path) -> dict[str, Any]:
         raise StoreError(f"There is no store at {path}. Run the stage that writes it (dvc repro).")
     try:
         attributes = json.loads(file.read_text())["attributes"][ATTRIBUTE]
+        return dict(attributes)
     except (ValueError, KeyError, TypeError):
         raise StoreError(f"{path} is no finished firmbound store: its description is missing.") from None
-    return dict(attributes)

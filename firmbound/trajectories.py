@@ -13,16 +13,28 @@ from firmbound.arrays import Ints, class_labels, finite_array
 from firmbound.errors import InvalidInput
 
 
-def check_evidence(evidence: ArrayLike) -> NDArray[Any]:
-    """(n, T, K) evidence: finite, n >= 1, T >= 2, K >= 2; its precision is kept."""
+def check_evidence(evidence: ArrayLike, *, horizon: int | None = None, classes: int | None = None) -> NDArray[Any]:
+    """(n, T, K) evidence: finite, n >= 1, T >= 2, K >= 2, or the T and K asked for; its precision is kept."""
     array = finite_array("evidence", evidence, ndim=3, shape_words="(n, T, K)")
-    sequences, horizon, classes = array.shape
-    if sequences < 1:
+    if array.shape[0] < 1:
         raise InvalidInput("evidence", "hold at least one sequence", f"shape {array.shape}")
-    if horizon < 2:
+    if array.shape[1] < 2:
         raise InvalidInput("evidence", "span at least 2 observations (T >= 2)", f"shape {array.shape}")
-    if classes < 2:
+    if array.shape[2] < 2:
         raise InvalidInput("evidence", "hold at least 2 classes (K >= 2)", f"shape {array.shape}")
+    wanted = (horizon or array.shape[1], classes or array.shape[2])
+    if array.shape[1:] != wanted:
+        rule = f"have shape (n, {wanted[0]}, {wanted[1]}), as it was fitted"
+        raise InvalidInput("evidence", rule, f"shape {array.shape}")
+    return array
+
+
+def check_step_evidence(evidence: ArrayLike, classes: int) -> NDArray[Any]:
+    """(n, K) evidence after some number of observations: finite; its precision is kept."""
+    words = f"(n, {classes}), the evidence after t observations"
+    array = finite_array("evidence", evidence, ndim=2, shape_words=words)
+    if array.shape[1] != classes:
+        raise InvalidInput("evidence", f"have shape {words}", f"shape {array.shape}")
     return array
 
 

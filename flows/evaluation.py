@@ -89,7 +89,7 @@ def score_rule(
 def score_static(
     rule: StoppingRule, train: NDArray[Any], evidence: NDArray[Any], labels: Ints, count: int
 ) -> list[Row]:
-    """A sweep of thresholds at every cost, and the one with the least believed risk on *training* data, marked chosen."""
+    """A sweep of thresholds at every cost, and the one of least believed risk on *training* data, marked chosen."""
     rows = []
     grid = [float(a) for a in threshold_grid(train, count)]
     swept = sweep(evidence, grid)

@@ -114,7 +114,7 @@ def read_params(path: str | Path = "params.yaml") -> Params:
         raise ParameterError(str(file), "exist", "no such file", "Run from the project's root.")
     try:
         params = Params.model_validate(yaml.safe_load(file.read_text()))
-    except yaml.YAMLError as problem:
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise ParameterError(str(file), "be YAML", str(problem).replace("\n", " ")) from None
     except ValidationError as problem:
         raise _explain(problem) from None
@@ -146,7 +146,8 @@ def _explain(problem: ValidationError) -> ParameterError:
     """The first of pydantic's findings, in the house's words."""
     first = problem.errors()[0]
     # pydantic names the branch of a union in the path; a reader of params.yaml never wrote that part.
-    place = ".".join(str(part) for part in first["loc"] if part not in {"gaussian", "oscillating"}) or "params.yaml"
+    branches = {"gaussian", "oscillating", "float", "list[float]", "list[list[float]]"}
+    place = ".".join(str(part) for part in first["loc"] if part not in branches) or "params.yaml"
     more = f" ({problem.error_count() - 1} more like this)" if problem.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         advice = f"Correct its spelling or remove it.{more}"

@@ -24,8 +24,7 @@ class ServedRule(PythonModel):  # type: ignore[misc]
         evidence = np.asarray(model_input, dtype=np.float64)
         if evidence.ndim != 3 or evidence.shape[1] < 1:
             raise InvalidInput("evidence", "have shape (n, t, K) with t >= 1", f"shape {evidence.shape}")
-        wanted = (params or {}).get("cost", -1.0)
-        cost = float(self.rule.costs[0]) if wanted < 0 else float(wanted)
+        cost = (params or {}).get("cost")
         rows: dict[int, dict[str, Any]] = {}
         waiting = np.arange(len(evidence))
         for t in range(1, evidence.shape[1] + 1):

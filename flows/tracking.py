@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -23,6 +24,7 @@ from flows.stage import stage_folder
 EXPERIMENT = "firmbound"
 CHAMPION = "champion"
 FINGERPRINT = "firmbound.bundle_sha256"
+RESULTS = "firmbound.metrics_sha256"
 MODEL_CODE = Path(__file__).with_name("served_rule.py")
 
 
@@ -42,28 +44,28 @@ def connect() -> MlflowClient:
 
 
 def log_results(dataset: str, params: Params) -> str:
-    """Log a run and register its rule; returns the version. What is registered already is not registered again."""
+    """Log a run and register its rule; returns the version. What is logged and registered already is not again."""
     client = connect()
     metrics = json.loads((stage_folder(dataset, "evaluation") / "metrics.json").read_text())
+    tags = {"dataset": dataset, FINGERPRINT: fingerprint(dataset), RESULTS: _digest(metrics)}
+    found = find_version(client, dataset)
+    if found and _find_run(client, tags):
+        return _promote(client, dataset, found)
     mlflow.set_experiment(EXPERIMENT)
-    with mlflow.start_run(run_name=dataset, tags={"dataset": dataset}):
+    with mlflow.start_run(run_name=dataset, tags=tags):
         mlflow.log_params(_flat({"features": params.features[dataset].model_dump()}))
         mlflow.log_params(_flat({"boundary": params.boundary[dataset].model_dump()}))
         mlflow.log_metrics(_flat_metrics(metrics))
         mlflow.log_artifacts(str(stage_folder(dataset, "report")), "report")
-        version = find_version(client, dataset) or _register(dataset, stage_folder(dataset, "boundary"))
-    client.set_registered_model_alias(model_name(dataset), CHAMPION, version)
-    return version
+        version = found or _register(dataset, stage_folder(dataset, "boundary"))
+    return _promote(client, dataset, version)
 
 
 def ensure_registered(dataset: str, params: Params) -> str:
     """The version that holds the bundle on disk and is champion; logs and registers it only if there is none."""
     client = connect()
     version = find_version(client, dataset)
-    if version is None:
-        return log_results(dataset, params)
-    client.set_registered_model_alias(model_name(dataset), CHAMPION, version)
-    return version
+    return log_results(dataset, params) if version is None else _promote(client, dataset, version)
 
 
 def find_version(client: MlflowClient, dataset: str) -> str | None:
@@ -76,23 +78,38 @@ def find_version(client: MlflowClient, dataset: str) -> str | None:
     return next((str(v.version) for v in versions if v.tags.get(FINGERPRINT) == wanted), None)
 
 
+def _find_run(client: MlflowClient, tags: dict[str, str]) -> bool:
+    experiment = client.get_experiment_by_name(EXPERIMENT)
+    wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+    return bool(client.search_runs([experiment.experiment_id], f"{wanted} and attributes.status = 'FINISHED'"))
+
+
+def _promote(client: MlflowClient, dataset: str, version: str) -> str:
+    client.set_registered_model_alias(model_name(dataset), CHAMPION, version)
+    return version
+
+
+def _digest(metrics: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(metrics, sort_keys=True).encode()).hexdigest()
+
+
 def fingerprint(dataset: str) -> str:
     """What tells one fitted rule from another: the checksum of its arrays."""
     return str(read_header(stage_folder(dataset, "boundary"))["sha256"][ARRAYS])
 
 
 def _register(dataset: str, bundle: Path) -> str:
-    classes = StoppingRule.load(bundle).problem.classes
+    problem = StoppingRule.load(bundle).problem
     signature = ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, classes))]),
-        params=ParamSchema([ParamSpec("cost", "double", -1.0)]),
+        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, problem.classes))]),
+        params=ParamSchema([ParamSpec("cost", "double", float(problem.costs[0]))]),
     )
     info = mlflow.pyfunc.log_model(
         name="rule",
         python_model=str(MODEL_CODE),
         artifacts={"rule": str(bundle)},
         signature=signature,
-        input_example=np.zeros((1, 1, classes)),
+        input_example=np.zeros((1, 1, problem.classes)),
         pip_requirements=[f"firmbound=={__version__}"],
     )
     # Tags come with the version in one transaction: a kill leaves no version without its fingerprint.

@@ -65,8 +65,14 @@ def test_the_first_observation_is_paid_for_and_delays_add_up():
         ({"penalty": -1.0}, "non-negative"),
         ({"penalty": [1.0, 2.0]}, r"\(3,\) vector"),
         ({"penalty": np.inf}, "finite"),
-        ({"penalty": 0.0}, "every decision wrong"),
-        ({"penalty": "ten"}, "finite numbers"),
+        ({"penalty": 0.0}, "depend on the class"),
+        ({"penalty": np.full((3, 3), 5.0)}, "depend on the class"),
+        ({"penalty": "ten"}, "numeric"),
+        ({"penalty": [[0.0, 1.0], [1.0]]}, "numeric"),
+        ({"costs": [[0.1], [0.1, 0.2]]}, "numeric"),
+        ({"costs": [[0.1]]}, "shape"),
+        ({"costs": [1e-300]}, "of the penalty"),
+        ({"costs": [1.0], "delay": [1.0, 10.0, 0.001, 0.001, 0.001]}, "second observation"),
         ({"classes": 1}, "at least 2"),
         ({"horizon": 1}, "at least 2"),
         ({"delay": [1.0]}, "shape"),
@@ -84,6 +90,14 @@ def test_the_largest_useful_cost_is_the_value_of_the_matrix_game():
     with pytest.raises(InvalidInput, match=r"below 0\.75"):
         make([1.0, 3.0], costs=[0.75], classes=2)
     assert make([1.0, 3.0], costs=[0.749], classes=2).costs.tolist() == [0.749]
+    # What is lost whatever one decides cannot be gained by looking: 5 of these 10 remain.
+    with pytest.raises(InvalidInput, match=r"below 2\.5"):
+        make([[5.0, 10.0], [10.0, 5.0]], costs=[3.0], classes=2)
+
+
+def test_no_look_goes_below_the_risk_that_knowing_the_class_leaves():
+    problem = make([[1.0, 4.0], [3.0, 2.0]], costs=[0.1], classes=2)
+    assert problem.scale * problem.least_risk(np.array([[0.25, 0.75]])) == pytest.approx([0.25 * 1 + 0.75 * 2])
 
 
 def test_costs_are_found_by_value():

@@ -57,6 +57,15 @@ def test_refining_the_grid_changes_less_than_1e_5(classes, penalty_kind):
     assert usual.bayes_risk == pytest.approx(fine.bayes_risk, rel=1e-5)
 
 
+@pytest.mark.parametrize("separation", [0.3, 2.0, 3.0])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_small_and_large_steps_are_resolved_too(classes, separation):
+    problem = small(classes, separation=separation, horizon=4)
+    usual = solve_gaussian(problem, costs=[0.02, 0.4])
+    fine = solve_gaussian(problem, costs=[0.02, 0.4], fineness=1 / 128 if classes == 2 else 1 / 12)
+    assert usual.bayes_risk == pytest.approx(fine.bayes_risk, rel=1e-5)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_decisions_pay_the_bayes_risk_on_fresh_sequences(classes):
     """A programme with a wrong drift, prior, delay or penalty would promise another risk than its decisions earn."""
@@ -103,3 +112,11 @@ def test_bad_questions_are_refused(two_classes):
         oracle.continuation_risk(np.zeros((1, 2)), t=6)
     with pytest.raises(InvalidInput, match="finite"):
         oracle.decide(np.full((1, 6, 2), np.nan))
+    with pytest.raises(InvalidInput, match=r"\(n, 6, 2\)"):
+        oracle.decide(np.zeros((1, 3, 2)))
+    with pytest.raises(InvalidInput, match=r"\(n, 2\)"):
+        oracle.continuation_risk(np.zeros((1, 3)), t=1)
+    with pytest.raises(InvalidInput, match="one a sequence"):
+        oracle.regret(np.zeros((5, 6, 2)), Decisions(np.array([1]), np.array([0]), 6))
+    with pytest.raises(InvalidInput, match="GiB"):
+        solve_gaussian(small(3, separation=0.02, horizon=50), costs=[0.1])

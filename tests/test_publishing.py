@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 
+from firmbound.errors import PublishingError
 from firmbound.publishing import publish
 
 
@@ -72,3 +73,12 @@ def test_a_kill_between_the_two_renames_is_mended(tmp_path):
     with pytest.raises(ZeroDivisionError), publish(target):
         _ = 1 / 0
     assert content(target) == {"a": "old"}
+
+
+def test_two_writers_of_one_folder_do_not_mix(tmp_path):
+    target = tmp_path / "result"
+    with publish(target) as first:
+        (first / "a").write_text("first")
+        with pytest.raises(PublishingError, match="being written by another process"), publish(target):
+            pass
+    assert content(target) == {"a": "first"}

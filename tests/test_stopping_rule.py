@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 
 import firmbound
 from firmbound import InvalidInput, StoppingRule, fit_stopping_rule
+from firmbound.bundle import write_bundle
 from firmbound.errors import BundleError
 from tests.conftest import COSTS
 
@@ -150,9 +153,19 @@ def test_bad_fits_are_refused(arguments, message):
         fit_stopping_rule(evidence, **given_arguments)
 
 
-def test_foreign_bundles_are_refused(two_class_rule, tmp_path):
-    from firmbound.bundle import write_bundle
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("sha256", "abc"), ("sha256", None), ("statistic", "zzz"), ("statistic", "llr"), ("surfaces", ["x"])],
+)
+def test_edited_headers_are_refused(two_class_rule, tmp_path, key, value):
+    two_class_rule.save(tmp_path / "rule")
+    file = tmp_path / "rule" / "header.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(BundleError):
+        StoppingRule.load(tmp_path / "rule")
 
+
+def test_foreign_bundles_are_refused(tmp_path):
     write_bundle(tmp_path / "other", kind="something-else", header={}, arrays={"a": np.zeros(1)})
     with pytest.raises(BundleError, match="something-else"):
         StoppingRule.load(tmp_path / "other")

@@ -9,6 +9,7 @@ import zarr
 from firmbound.datasets import gaussian
 from firmbound.errors import InvalidInput, StoreError
 from firmbound.store import SHARD_ROWS, StoreDescription, TrajectoryStore, create_store
+from firmbound.trajectories import Batch
 
 PROBLEM = gaussian(classes=3, sequences=SHARD_ROWS + 500, horizon=4, dimension=5, seed=1)
 ABOUT = StoreDescription("toy", "train", (1,), PROBLEM.sequences, 4, 3, 5, PROBLEM.prior, evidence=True)
@@ -74,8 +75,6 @@ def test_a_failed_rewrite_keeps_the_old_store(store):
 
 
 def test_data_that_are_all_zeros_are_written_too(tmp_path):
-    from firmbound.trajectories import Batch
-
     about = replace(ABOUT, sequences=10, dimension=0)
     with create_store(tmp_path / "zeros.zarr", about) as writer:
         writer.write(0, Batch(np.zeros(10, int), 3, evidence=np.zeros((10, 4, 3))))
@@ -115,6 +114,25 @@ def test_damaged_stores_are_refused(store, damage):
     }
     with pytest.raises(StoreError, match=messages[damage]):
         TrajectoryStore(store).evidence()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("horizon", 9), ("classes", 2), ("sequences", 2), ("files", {}), ("files", [1]), ("prior", 3)]
+)
+def test_edited_descriptions_are_refused(store, key, value):
+    header = store / "zarr.json"
+    described = json.loads(header.read_text())
+    described["attributes"]["firmbound"][key] = value
+    header.write_text(json.dumps(described))
+    with pytest.raises(StoreError, match="described wrongly"):
+        TrajectoryStore(store)
+
+
+def test_numbers_too_large_for_the_store_are_refused(tmp_path):
+    about = replace(ABOUT, sequences=1, dimension=0)
+    with pytest.raises(InvalidInput, match="finite"), create_store(tmp_path / "x", about) as writer:
+        writer.write(0, Batch(np.zeros(1, int), 3, evidence=np.full((1, 4, 3), 1e39)))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_bad_questions_and_batches_are_refused(tmp_path, store):

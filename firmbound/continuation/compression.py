@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
 
@@ -20,12 +22,11 @@ class Compression:
 
     points: Floats
     weights: Floats
-    cell: Ints
+    cell: NDArray[np.int32]
 
     def average(self, targets: Floats) -> Floats:
         """Cell means of (n, C) targets -> (m, C)."""
-        sums = [np.bincount(self.cell, weights=column, minlength=len(self.weights)) for column in targets.T]
-        return np.asarray(np.stack(sums, axis=1) / self.weights[:, None], dtype=np.float64)
+        return _means(targets, self.cell, self.weights)
 
 
 def bin_line(posterior: Floats, points: int) -> Compression:
@@ -75,5 +76,10 @@ def _spread_of(roots: Floats, rows: Ints, index: int) -> tuple[float, int, int, 
 def _from_cells(posterior: Floats, index: Ints) -> Compression:
     _, cell = np.unique(index, return_inverse=True)
     weights = np.bincount(cell).astype(np.float64)
-    unweighted = Compression(np.empty((0, 0)), weights, cell)
-    return Compression(unweighted.average(posterior), weights, cell)
+    # int32: one of these is kept for every t, so its size matters
+    return Compression(_means(posterior, cell, weights), weights, cell.astype(np.int32))
+
+
+def _means(values: Floats, cell: NDArray[np.integer[Any]], weights: Floats) -> Floats:
+    sums = [np.bincount(cell, weights=column, minlength=len(weights)) for column in values.T]
+    return np.asarray(np.stack(sums, axis=1) / weights[:, None], dtype=np.float64)

@@ -18,8 +18,8 @@ from firmbound.continuation.surface import Statistic
 from firmbound.errors import InvalidInput
 
 NEIGHBOURS = 8
-# Weight of each corner as a share of all data: enough to pin the known value, too little to drown the data.
-CORNER_SHARE = 0.05
+# Weight of all corners together as a share of the data: enough to pin known values, too little to drown the data.
+CORNER_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class AnchoredPoints:
     def around(cls, cells: Compression, corner_risk: Floats) -> AnchoredPoints:
         corners = np.eye(len(corner_risk))
         points = np.concatenate([cells.points[_inside(cells)], corners])
-        certainty = np.full(len(corners), CORNER_SHARE * cells.weights.sum())
+        certainty = np.full(len(corners), CORNER_SHARE / len(corners) * cells.weights.sum())
         weights = np.concatenate([cells.weights[_inside(cells)], certainty])
         order = np.argsort(points[:, 0], kind="stable")
         return cls(cells, corner_risk, points[order], weights[order], order)

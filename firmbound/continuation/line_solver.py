@@ -21,7 +21,7 @@ from firmbound.arrays import Bools, Floats, Ints
 from firmbound.continuation.convex_objective import ConvexFit
 from firmbound.errors import NumericalError
 
-# A hinge is worth adding if it lowers the objective faster than this, in units of targets^2 x length.
+# A hinge is worth adding if it lowers the objective faster than this; for targets of order 1 on a line of length 1.
 TOLERANCE = 1e-12
 MAX_ROUNDS = 2_000
 BISECTIONS = 60
@@ -52,9 +52,10 @@ def fit_line(
     values = np.interp(x, x[spline.nodes], spline.heights)
     penalty = regularisation * float(np.abs(slopes).max())
     objective = float(problem.share @ (values - y) ** 2) + penalty
-    # Duality: no convex function undercuts the objective by more than its curvature times the best hinge's gain.
-    curvature = float(slopes[-1] - slopes[0]) + 1.0
-    gap = -spline.best_gain * curvature / max(objective, np.finfo(float).tiny)
+    # A convex function of total curvature c undercuts the objective by at most 2 c * best gain: the gap, for those that
+    # bend no more than twice as much as this one.
+    curvature = 2.0 * float(slopes[-1] - slopes[0])
+    gap = -2.0 * spline.best_gain * curvature / max(objective, np.finfo(float).tiny)
     return LineFit(values, slopes[:, None], offsets, objective, 0.0, gap, problem.rounds, spline.kinks)
 
 

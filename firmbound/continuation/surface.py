@@ -24,7 +24,7 @@ class RiskSurface(Protocol):
         ...
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """All that `surface_from_arrays` needs to make an equal surface."""
+        """The constructor's arguments: the class registered for `kind` makes an equal surface of them."""
         ...
 
 

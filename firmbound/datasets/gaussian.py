@@ -15,11 +15,6 @@ from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior
 from firmbound.trajectories import Batch, join
 
-PAPER_SEQUENCES = {
-    2: {"train": 80_000, "validation": 2_000, "test": 80_000},
-    3: {"train": 60_000, "validation": 6_000, "test": 120_000},
-}
-
 
 @dataclass(frozen=True)
 class GaussianProblem(GeneratedProblem):

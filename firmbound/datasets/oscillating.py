@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from firmbound.datasets.generated import GeneratedProblem, Seed
 from firmbound.trajectories import Batch
 
-PAPER_SEQUENCES = {"train": 20_000, "validation": 2_000, "test": 80_000}
-
 
 @dataclass(frozen=True)
 class OscillationTable:

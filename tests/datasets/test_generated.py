@@ -1,10 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 from firmbound import InvalidInput
 from firmbound.datasets import BLOCK_ROWS, gaussian, oscillating
-from firmbound.datasets.gaussian import PAPER_SEQUENCES
 from firmbound.datasets.oscillating import OscillationTable
 from firmbound.posterior import posterior
 
@@ -72,9 +73,15 @@ def test_oscillations_have_the_tables_noise_and_amplitude():
     assert np.median(noise) == pytest.approx(0.6745, abs=0.1)  # median of |N(0, 1)|, and a little wave
 
 
-def test_paper_sizes_are_kept():
-    assert PAPER_SEQUENCES[2] == {"train": 80_000, "validation": 2_000, "test": 80_000}
-    assert PAPER_SEQUENCES[3] == {"train": 60_000, "validation": 6_000, "test": 120_000}
+def test_oscillations_have_the_papers_wave():
+    wave = OscillationTable(
+        amplitude_mean=1.5, amplitude_deviation=0.0, damping=(0.1, 0.1), frequency=(0.7, 0.7), noise_deviation=0.0
+    )
+    problem = oscillating(sequences=50, horizon=20, seed=1, table=wave)
+    still = oscillating(sequences=50, horizon=20, seed=1, table=replace(wave, amplitude_mean=0.0))
+    t = np.arange(1, 21)
+    difference = (problem.evidence - still.evidence) @ np.array([-1.0, 1.0])
+    assert np.allclose(difference, 1.5 * np.exp(-0.1 * t) * np.sin(0.7 * t), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,11 @@ def test_what_ships_is_valid(file):
 
 
 def test_paper_sizes_are_the_papers():
-    from firmbound.datasets import gaussian, oscillating
-
     params = read_params(ROOT / "params" / "paper.yaml")
-    sizes = {name: params.features[name].sequences.model_dump() for name in params.datasets}
-    assert sizes["gauss2"] == gaussian.__globals__["PAPER_SEQUENCES"][2]
-    assert sizes["gauss3"] == gaussian.__globals__["PAPER_SEQUENCES"][3]
-    assert sizes["oscillating"] == oscillating.__globals__["PAPER_SEQUENCES"]
+    sizes = {name: tuple(params.features[name].sequences.model_dump().values()) for name in params.datasets}
+    assert sizes["gauss2"] == (80_000, 2_000, 80_000)
+    assert sizes["gauss3"] == (60_000, 6_000, 120_000)
+    assert sizes["oscillating"] == (20_000, 2_000, 80_000)
 
 
 def test_splits_have_different_sequences():
@@ -69,6 +67,8 @@ def changed(path, value):
         ("boundary.gauss2.costs", [50.0], "gauss2: costs.*observe twice"),
         ("boundary.gauss2.costs", "cheap", "boundary.gauss2.costs"),
         ("boundary.gauss2.penalty", [1.0, 2.0, 3.0], "gauss2: penalty.*vector"),
+        ("boundary.gauss2.penalty", [[0.0, 1.0], [1.0]], "gauss2: penalty.*numeric array"),
+        ("boundary.gauss2.penalty", "ten", "^`boundary.gauss2.penalty`"),
         ("boundary.gauss2.penalty", -1.0, "gauss2: penalty.*non-negative"),
         ("boundary.gauss2.method", "magic", "boundary.gauss2.method.*'magic'"),
         ("boundary.gauss2.points", 1, "gauss2: points"),
@@ -93,6 +93,9 @@ def test_missing_and_broken_files_are_refused(tmp_path):
     with pytest.raises(ParameterError, match="no such file"):
         read_params(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_text("a: [1")
+    with pytest.raises(ParameterError, match="be YAML"):
+        read_params(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ParameterError, match="be YAML"):
         read_params(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_text("just text")
