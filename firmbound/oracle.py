@@ -27,7 +27,7 @@ from firmbound.arrays import Floats
 from firmbound.costs import DecisionProblem
 from firmbound.datasets.gaussian import GaussianProblem
 from firmbound.errors import InvalidInput
-from firmbound.posterior import class_prior, log_posterior
+from firmbound.posterior import class_prior, posterior
 from firmbound.trajectories import Decisions, check_evidence, check_step_evidence
 
 KERNEL_DEVIATIONS = 8.5
@@ -100,7 +100,7 @@ class Oracle:
             stop = self._stopping_risk(now) <= self._unit_continuation(now, t, index)
             time[waiting[stop]] = t
             waiting = waiting[~stop]
-        final = np.exp(log_posterior(values[np.arange(n), time - 1], self.prior))
+        final = posterior(values[np.arange(n), time - 1], self.prior)
         return Decisions(time, self.problem.best_label(final), horizon)
 
     def regret(self, evidence: ArrayLike, decisions: Decisions, *, cost: float | None = None) -> Floats:
@@ -122,7 +122,7 @@ class Oracle:
         return np.asarray(self.problem.scale * loss, dtype=np.float64)
 
     def _stopping_risk(self, evidence: NDArray[Any]) -> Floats:
-        return self.problem.stopping_risk(np.exp(log_posterior(evidence, self.prior)))
+        return self.problem.stopping_risk(posterior(evidence, self.prior))
 
     def _unit_continuation(self, evidence: NDArray[Any], t: int, index: int) -> Floats:
         z = log_odds(evidence, self.prior)
@@ -208,11 +208,10 @@ class _Programme:
         self.grid = grid
         self.axes = tuple(range(-grid.dimensions, 0))
         z = np.concatenate([grid.nodes(), np.zeros((*grid.shape, 1))], axis=-1)
-        posterior = np.exp(z - z.max(axis=-1, keepdims=True))
-        posterior /= posterior.sum(axis=-1, keepdims=True)
-        self.posterior = np.moveaxis(posterior, -1, 0)  # (K, *grid)
+        belief = posterior(z, np.ones(z.shape[-1]))  # z holds the prior already
+        self.posterior = np.moveaxis(belief, -1, 0)  # (K, *grid)
         self.padding, self.border = grid.padding(grid.pad), grid.padding(1)
-        self.decisions = self._cell_means(np.moveaxis(problem.decision_risk(posterior), -1, 0))  # (K, *grid)
+        self.decisions = self._cell_means(np.moveaxis(problem.decision_risk(belief), -1, 0))  # (K, *grid)
         self.decision_slopes = self._slopes(self.decisions)  # (D, K, *grid)
         self.costs = problem.costs.size
         self.length = tuple(fft.next_fast_len(n + 2 * grid.pad, real=True) for n in grid.shape)

@@ -1,4 +1,4 @@
-"""Evidence and prior to posteriors, and back, in log space.
+"""Evidence and prior to posteriors, and back.
 
 Evidence e_k = log p(x_1..t | y = k) up to a constant shared by all k. Everything is computed from differences, so the
 shared constant never matters, and small posteriors keep their digits because no one is subtracted from 1.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_softmax
 
 from firmbound.arrays import Floats, finite_array
 from firmbound.errors import InvalidInput
@@ -30,15 +29,11 @@ def class_prior(prior: ArrayLike | None, classes: int) -> Floats:
     return np.asarray(array / array.sum(), dtype=np.float64)
 
 
-def log_posterior(evidence: ArrayLike, prior: Floats) -> Floats:
-    """log pi_k = e_k + log prior_k - logsumexp.  (..., K) -> (..., K)."""
-    shifted = np.asarray(evidence, dtype=np.float64) + np.log(prior)
-    return np.asarray(log_softmax(shifted, axis=-1), dtype=np.float64)
-
-
 def posterior(evidence: ArrayLike, prior: Floats) -> Floats:
-    """pi_k = softmax(e + log prior)_k.  (..., K) -> (..., K)."""
-    return np.asarray(np.exp(log_posterior(evidence, prior)), dtype=np.float64)
+    """pi_k = softmax(e + log prior)_k; small ones keep their digits.  (..., K) -> (..., K)."""
+    shifted = np.asarray(evidence, dtype=np.float64) + np.log(prior)
+    weights = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True), dtype=np.float64)
 
 
 def log_likelihood_ratios(evidence: ArrayLike) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -141,10 +142,19 @@ class StoppingRule:
             if surface(statistic_of(trial, posterior(trial, self.prior), self.statistic)).shape != (1, costs):
                 raise ValueError("a surface does not fit the problem")
 
+    def _surface(self, t: int, index: int) -> RiskSurface:
+        """The surface of one cost, cut out once."""
+        if (t, index) not in self._single:
+            self._single[t, index] = self.surfaces[t - 1].select(index)
+        return self._single[t, index]
+
+    @cached_property
+    def _single(self) -> dict[tuple[int, int], RiskSurface]:
+        return {}
+
     def _continuation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> Floats:
         """In units of the scale, from evidence (n, K) and its posterior.  -> (n,)."""
-        surface = self.surfaces[t - 1].select(index)
-        expected = expected_minimum(surface, evidence, belief, self.statistic, self.problem)[:, 0]
+        expected = expected_minimum(self._surface(t, index), evidence, belief, self.statistic, self.problem)[:, 0]
         return np.asarray(expected + self.problem.next_cost(t)[index], dtype=np.float64)
 
 
