@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.stage import prefect_environment, stage_folder
+from flows.stage import stage_folder
 
 if TYPE_CHECKING:
     from flows.params import Params
@@ -29,7 +29,6 @@ DVC = [sys.executable, "-m", "dvc"]
 
 
 def main() -> None:
-    prefect_environment()
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")
     from firmbound.errors import FirmboundError
     from flows.params import read_params

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -19,22 +18,10 @@ def stage_folder(dataset: str, stage: str) -> Path:
     return DATA / dataset / stage
 
 
-def prefect_environment() -> None:
-    """Settings that must stand before Prefect is imported; whatever the user has set already wins."""
-    os.environ.setdefault("PREFECT_HOME", str(Path.cwd() / ".prefect"))
-    os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    # A line for each of a hundred tasks would bury the ones that matter; the UI shows tasks anyway.
-    os.environ.setdefault("PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL", "WARNING")
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-
-
 def main(stage: str) -> None:
     """Run the stage's flow for the data set named on the command line."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m flows.{stage} <dataset>")
-    prefect_environment()
     logging.captureWarnings(True)
     from importlib import import_module
 
