@@ -15,6 +15,7 @@ _HOME = {
     "fit_stopping_rule": "firmbound.stopping_rule",
     "StoppingRule": "firmbound.stopping_rule",
     "Outlook": "firmbound.stopping_rule",
+    "Step": "firmbound.stopping_rule",
     "ConvexOptions": "firmbound.continuation.convex",
     "DecisionProblem": "firmbound.costs",
     "Decisions": "firmbound.trajectories",

@@ -45,7 +45,7 @@ def induce(
     }
     final = check_step_evidence(evidence_at(problem.horizon), problem.classes)
     last = problem.stopping_risk(posterior(final, prior))
-    minimum = np.repeat(last[:, None], len(problem.costs), axis=1)
+    minimum = np.asfortranarray(np.repeat(last[:, None], len(problem.costs), axis=1))
     surfaces: dict[int, RiskSurface] = {}
     for t in reversed(steps):
         fitted = run.submit(

@@ -34,13 +34,15 @@ class DecisionProblem:
     scale: float = field(init=False)
     unit_penalty: Floats = field(init=False)
     unit_costs: Floats = field(init=False)
+    unit_least: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         scale = float(self.penalty.max())
         object.__setattr__(self, "scale", scale)
         object.__setattr__(self, "unit_penalty", _round_significant(self.penalty / scale))
         object.__setattr__(self, "unit_costs", _round_significant(self.costs / scale))
-        for array in (self.penalty, self.costs, self.delay, self.unit_penalty, self.unit_costs):
+        object.__setattr__(self, "unit_least", self.unit_penalty.min(axis=1))
+        for array in (self.penalty, self.costs, self.delay, self.unit_penalty, self.unit_costs, self.unit_least):
             array.setflags(write=False)
 
     @classmethod
@@ -90,7 +92,7 @@ class DecisionProblem:
 
     def least_risk(self, posterior: Floats) -> Floats:
         """Risk that is left when the class is known, in units of `scale`: no look can go below.  (..., K) -> (...)."""
-        return np.asarray(posterior @ self.unit_penalty.min(axis=1), dtype=np.float64)
+        return np.asarray(posterior @ self.unit_least, dtype=np.float64)
 
     def best_label(self, posterior: Floats) -> Ints:
         """The decision of least risk; of equals, the lowest index.  (..., K) -> (...)."""

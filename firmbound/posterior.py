@@ -31,8 +31,15 @@ def class_prior(prior: ArrayLike | None, classes: int) -> Floats:
 
 def posterior(evidence: ArrayLike, prior: Floats) -> Floats:
     """pi_k = softmax(e + log prior)_k; small ones keep their digits.  (..., K) -> (..., K)."""
-    shifted = np.asarray(evidence, dtype=np.float64) + np.log(prior)
-    weights = np.exp(shifted - shifted.max(axis=-1, keepdims=True))
+    return softmax(np.asarray(evidence, dtype=np.float64) + np.log(prior))
+
+
+def softmax(scores: Floats) -> Floats:
+    """exp(s_k) / sum exp(s), over the last axis."""
+    if scores.ndim == 1:  # one sequence at one step, where every microsecond counts
+        weights = np.exp(scores - scores.max())
+        return np.asarray(weights / weights.sum())
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(weights / weights.sum(axis=-1, keepdims=True), dtype=np.float64)
 
 

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from firmbound.continuation.convex import ConvexOptions
+from firmbound.continuation.solvers import SolverName
 from firmbound.costs import DecisionProblem
 from firmbound.datasets import GeneratedProblem, gaussian, oscillating
 from firmbound.errors import InvalidInput, ParameterError
@@ -72,12 +73,24 @@ class Boundary(Section):
     costs: list[float]
     delay: list[float] | None
     method: Literal["cfl"]
+    solver: SolverName
     points: PositiveInt | None
-    regularisation: PositiveFloat
+    pieces: PositiveInt | None
+    compression: Literal["cells", "subsample"]
+    regularisation: PositiveFloat | Literal["cv"] | None
     tolerance: PositiveFloat
+    device: Literal["cpu", "cuda", "auto"]
 
     def options(self) -> ConvexOptions:
-        return ConvexOptions(self.points, self.regularisation, self.tolerance)
+        return ConvexOptions(
+            points=self.points,
+            regularisation=self.regularisation,
+            tolerance=self.tolerance,
+            solver=self.solver,
+            pieces=self.pieces,
+            compression=self.compression,
+            device=self.device,
+        )
 
     def decision_problem(self, *, classes: int, horizon: int) -> DecisionProblem:
         return DecisionProblem.create(
@@ -136,7 +149,7 @@ def _check_dataset(params: Params, dataset: str) -> None:
     try:
         problem = params.features[dataset].problem("train")
         boundary = params.boundary[dataset]
-        boundary.options()
+        boundary.options().check_classes(problem.classes)
         boundary.decision_problem(classes=problem.classes, horizon=problem.horizon)
     except InvalidInput as found:
         raise ParameterError(f"{dataset}: {found.name}", found.rule, found.got, found.advice) from None

@@ -58,7 +58,16 @@ def test_the_heart_knows_protocols_and_is_short():
 
 
 def test_solvers_know_nothing_of_risks():
-    for name in ("line_solver", "cutting_planes", "quadratic_programme", "convex_objective"):
+    for name in (
+        "line_solver",
+        "interior_point",
+        "working_set",
+        "admm",
+        "max_affine",
+        "solvers",
+        "pruning",
+        "convex_objective",
+    ):
         file = ROOT / "firmbound" / "continuation" / f"{name}.py"
         assert not uses(file, "firmbound.costs", "firmbound.posterior", "firmbound.continuation.convex")
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 import firmbound
 from firmbound import InvalidInput, StoppingRule, fit_stopping_rule
 from firmbound.bundle import write_bundle
+from firmbound.continuation.affine import MinAffineSurface
+from firmbound.continuation.pruning import prune
 from firmbound.errors import BundleError
 from tests.conftest import COSTS
 
@@ -21,6 +24,52 @@ def test_the_fitted_rule_is_close_to_the_exact_optimum(request, rule_name, cost)
     oracle = firmbound.solve_gaussian(fresh, costs=COSTS, penalty=10.0)
     regret = oracle.regret(fresh.evidence, rule.decide(fresh.evidence, cost=cost), cost=cost).mean()
     assert regret / oracle.bayes_risk[COSTS.index(cost)] < (0.004 if classes == 2 else 0.01)
+
+
+@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+@pytest.mark.parametrize("cost", COSTS)
+def test_one_sequence_at_a_time_is_the_same_decision(request, rule_name, cost):
+    rule = request.getfixturevalue(rule_name)
+    fresh = firmbound.datasets.gaussian(
+        rule.problem.classes, 200, rule.problem.horizon, seed=6, dimension=3, separation=0.8
+    ).evidence
+    for t in range(1, rule.problem.horizon + 1):
+        outlook = rule.outlook(fresh[:, t - 1], t=t, cost=cost)
+        steps = [rule.step(row, t=t, cost=cost) for row in fresh[:, t - 1]]
+        assert [step.decided for step in steps] == outlook.decided.tolist()
+        assert [step.label for step in steps] == outlook.label.tolist()
+        assert [step.continuation_risk for step in steps] == pytest.approx(outlook.continuation_risk, abs=1e-12)
+        assert [step.stopping_risk for step in steps] == pytest.approx(outlook.stopping_risk, abs=1e-12)
+        assert all(step.time == t for step in steps)
+
+
+def test_pruned_surfaces_decide_the_same(three_class_rule, random):
+    """Mixtures of two pieces show nowhere: with or without them, decisions on new sequences are the same."""
+    fresh = firmbound.datasets.gaussian(3, 2_000, three_class_rule.problem.horizon, seed=2, dimension=3).evidence
+    padded, pruned = [], []
+    for surface in three_class_rule.surfaces:
+        more, fewer = [], []
+        for index in range(len(COSTS)):
+            one = surface.select(index)
+            slopes, offsets, other = one.slopes, one.offsets, random.permutation(len(one.offsets))
+            slopes = np.vstack([slopes, (slopes + slopes[other]) / 2])
+            offsets = np.append(offsets, (offsets + offsets[other]) / 2 + 1e-6)
+            more.append((slopes, offsets))
+            fewer.append(prune(slopes, offsets, random.dirichlet(np.ones(3), 300)))
+        padded.append(MinAffineSurface.from_pieces(more, surface.quality))
+        pruned.append(MinAffineSurface.from_pieces(fewer, surface.quality))
+    rules = [replace(three_class_rule, surfaces=surfaces) for surfaces in (padded, pruned)]
+    assert sum(len(s.offsets) for s in pruned) <= 0.5 * sum(len(s.offsets) for s in padded) + 5
+    for cost in COSTS:
+        one, other = (rule.decide(fresh, cost=cost) for rule in rules)
+        assert np.array_equal(one.time, other.time)
+        assert np.array_equal(one.label, other.label)
+
+
+@pytest.mark.parametrize(("evidence", "t"), [([0.0], 1), ([0.0, np.nan], 1), ([0.0, 0.0], 0), ([0.0, 0.0], 99)])
+def test_a_bad_step_is_refused(two_class_rule, evidence, t):
+    with pytest.raises(InvalidInput):
+        two_class_rule.step(evidence, t=t, cost=COSTS[0])
 
 
 @pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,10 @@ from firmbound.arrays import Floats, Ints
 
 @dataclass(frozen=True)
 class Compression:
-    """`points` (m, p) are the means of m cells, `weights` (m,) their sizes, `cell` (n,) the cell of each row."""
+    """`points` (m, p) are the means of m cells, `weights` (m,) their sizes, `cell` (n,) the cell of each row.
+
+    Rows that were left out have cell -1.
+    """
 
     points: Floats
     weights: Floats
@@ -26,7 +28,15 @@ class Compression:
 
     def average(self, targets: Floats) -> Floats:
         """Cell means of (n, C) targets -> (m, C)."""
-        return _means(targets, self.cell, self.weights)
+        return np.asarray(self.sums(targets, np.zeros(len(targets), dtype=np.int64), 1)[0] / self.weights[:, None])
+
+    def sums(self, targets: Floats, fold: Ints, folds: int) -> Floats:
+        """Sums over each cell's rows of (n, C) targets, fold by fold -> (folds, m, C)."""
+        kept = self.cell >= 0
+        m = len(self.weights)
+        index = (fold * m + self.cell)[kept]
+        columns = [np.bincount(index, column[kept], folds * m).reshape(folds, m) for column in targets.T]
+        return np.stack(columns, axis=2)
 
 
 def bin_line(posterior: Floats, points: int) -> Compression:
@@ -73,13 +83,18 @@ def _spread_of(roots: Floats, rows: Ints, index: int) -> tuple[float, int, int, 
     return -len(rows) * float(squares.sum()), index, axis, cut if low <= cut < high else low
 
 
+def random_subsample(posterior: Floats, points: int, seed: int) -> Compression:
+    """The paper's way: `points` sequences at random, all others left out. Equal rows become one point."""
+    chosen = np.random.default_rng(seed).permutation(len(posterior))[:points]
+    distinct, inverse = np.unique(posterior[chosen], axis=0, return_inverse=True)
+    cell = np.full(len(posterior), -1, dtype=np.int32)
+    cell[chosen] = inverse
+    return Compression(distinct, np.bincount(inverse).astype(np.float64), cell)
+
+
 def _from_cells(posterior: Floats, index: Ints) -> Compression:
     _, cell = np.unique(index, return_inverse=True)
     weights = np.bincount(cell).astype(np.float64)
+    sums = [np.bincount(cell, weights=column, minlength=len(weights)) for column in posterior.T]
     # int32: one of these is kept for every t, so its size matters
-    return Compression(_means(posterior, cell, weights), weights, cell.astype(np.int32))
-
-
-def _means(values: Floats, cell: NDArray[np.integer[Any]], weights: Floats) -> Floats:
-    sums = [np.bincount(cell, weights=column, minlength=len(weights)) for column in values.T]
-    return np.asarray(np.stack(sums, axis=1) / weights[:, None], dtype=np.float64)
+    return Compression(np.stack(sums, axis=1) / weights[:, None], weights, cell.astype(np.int32))

@@ -6,41 +6,92 @@ The continuation risk is concave in the posterior, so its negative is fitted and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
 from firmbound.arrays import Bools, Floats, Ints
 from firmbound.continuation.affine import MinAffineSurface
-from firmbound.continuation.compression import Compression, bin_line, split_cells
-from firmbound.continuation.cutting_planes import fit_cutting_planes, near_pairs
-from firmbound.continuation.line_solver import fit_line
+from firmbound.continuation.compression import Compression, bin_line, random_subsample, split_cells
+from firmbound.continuation.convex_objective import ConvexFit
+from firmbound.continuation.cross_validation import FOLDS, Fold, choose_regularisation, fold_numbers
+from firmbound.continuation.pruning import prune
+from firmbound.continuation.solvers import (
+    Admm,
+    ConvexSolver,
+    InteriorPoint,
+    Line,
+    MaxAffine,
+    SolverName,
+    choose_solver,
+)
 from firmbound.continuation.surface import Statistic
 from firmbound.errors import InvalidInput
 
-NEIGHBOURS = 8
-# Weight of all corners together as a share of the data: enough to pin known values, too little to drown the data.
-CORNER_SHARE = 0.1
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a solver works best with; measured in benchmarks/results/{excess_risk,regularisation,many_classes}.json.
+
+    corner_share: weight of all corners together as a share of the data's. Surfaces that can bend pin the corners' known
+    values at no loss elsewhere; a few strongly regularised pieces would be drawn away from the data.
+    """
+
+    points: int
+    regularisation: float
+    corner_share: float
+
+
+DEFAULTS = {
+    "line": Defaults(points=1_000, regularisation=1e-8, corner_share=0.1),
+    "interior-point": Defaults(points=400, regularisation=1e-8, corner_share=0.1),
+    "admm": Defaults(points=400, regularisation=1e-8, corner_share=0.1),
+    "max-affine": Defaults(points=600, regularisation=1e-3, corner_share=1e-4),
+}
+# First-order methods stop at a residual so many times the tolerance; each further digit costs ten times the work.
+RESIDUALS = {"admm": 10.0, "max-affine": 100.0}
 
 
 @dataclass(frozen=True)
 class ConvexOptions:
-    """points: weighted points a time step (None: 1,000 for two classes, 200 above).
+    """How the continuation risk is fitted; risks are in units of the largest penalty.
 
-    regularisation: weight of the largest slopes, on risks in units of the largest penalty. tolerance: largest broken
-    constraint that is accepted, in the same units.
+    points: weighted points a time step. regularisation: weight of the largest slopes; "cv" finds one at each time step
+    by five-fold cross-validation. None for either: the solver's measured default. tolerance: largest broken constraint
+    and relative gap at which a solver may stop. solver: see `solvers`; "auto" chooses by the number of classes.
+    pieces: of the max-affine solver (None: one a class). compression: "cells" uses
+    all sequences, "subsample" `points` random ones as the paper does. device: where torch solvers run.
     """
 
     points: int | None = None
-    regularisation: float = 1e-8
+    regularisation: float | Literal["cv"] | None = None
     tolerance: float = 1e-5
+    solver: SolverName = "auto"
+    pieces: int | None = None
+    compression: Literal["cells", "subsample"] = "cells"
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
 
     def __post_init__(self) -> None:
-        if self.points is not None and self.points < 2:
-            raise InvalidInput("points", "be at least 2", self.points)
-        if not (np.isfinite(self.regularisation) and self.regularisation > 0):
-            raise InvalidInput("regularisation", "be positive", self.regularisation)
-        if not 0 < self.tolerance < 0.1:
-            raise InvalidInput("tolerance", "lie in (0, 0.1)", self.tolerance)
+        value = self.regularisation
+        for name, holds, rule in (
+            ("points", self.points is None or self.points >= 2, "be at least 2"),
+            ("regularisation", value in (None, "cv") or _is_positive(value), "be positive, None or 'cv'"),
+            ("tolerance", 0 < self.tolerance < 0.1, "lie in (0, 0.1)"),
+            ("solver", self.solver in get_args(SolverName), f"be one of {get_args(SolverName)}"),
+            ("pieces", self.pieces is None or self.pieces >= 1, "be at least 1"),
+            ("compression", self.compression in ("cells", "subsample"), "be 'cells' or 'subsample'"),
+            ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
+        ):
+            if not holds:
+                raise InvalidInput(name, rule, repr(getattr(self, name)))
+
+    def check_classes(self, classes: int) -> None:
+        if self.solver == "line" and classes != 2:
+            raise InvalidInput("solver", "be another than 'line' above two classes", f"{classes} classes")
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int | float) and bool(0 < value < np.inf)
 
 
 @dataclass(frozen=True)
@@ -54,18 +105,38 @@ class ConvexFitter:
 
     corner_risk: Floats
     options: ConvexOptions = ConvexOptions()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.options.check_classes(len(self.corner_risk))
 
     @property
     def statistic(self) -> Statistic:
         return "posterior"
 
-    def prepare(self, statistic: Floats) -> PreparedLine | PreparedSimplex:
-        classes = statistic.shape[1]
-        if classes == 2:
-            cells = bin_line(statistic, self.options.points or 1_000)
-            return PreparedLine(AnchoredPoints.around(cells, self.corner_risk), self.options)
-        anchored = AnchoredPoints.around(split_cells(statistic, self.options.points or 200), self.corner_risk)
-        return PreparedSimplex(anchored, near_pairs(np.sqrt(anchored.points), NEIGHBOURS), self.options)
+    def prepare(self, statistic: Floats) -> PreparedConvex:
+        name = choose_solver(self.options.solver, statistic.shape[1])
+        usual = DEFAULTS[name]
+        cells = self._compress(statistic, self.options.points or usual.points)
+        anchored = AnchoredPoints.around(cells, self.corner_risk, usual.corner_share)
+        value = self.options.regularisation or usual.regularisation
+        return PreparedConvex(anchored, self._solver(name, anchored.points), value, self.seed)
+
+    def _compress(self, posterior: Floats, points: int) -> Compression:
+        if self.options.compression == "subsample":
+            return random_subsample(posterior, points, self.seed)
+        return bin_line(posterior, points) if posterior.shape[1] == 2 else split_cells(posterior, points)
+
+    def _solver(self, name: SolverName, points: Floats) -> ConvexSolver:
+        tolerance = self.options.tolerance * RESIDUALS.get(name, 1.0)
+        if name == "line":
+            return Line(points)
+        if name == "interior-point":
+            return InteriorPoint.around(points, tolerance)
+        if name == "admm":
+            return Admm(points, tolerance, self.options.device)
+        owner = split_cells(points, self.options.pieces or points.shape[1]).cell.astype(np.int64)
+        return MaxAffine(points, owner, tolerance, self.options.device)
 
 
 @dataclass(frozen=True)
@@ -74,24 +145,45 @@ class AnchoredPoints:
 
     cells: Compression
     corner_risk: Floats
+    corner_weight: float
     points: Floats
     weights: Floats
     order: Ints
 
     @classmethod
-    def around(cls, cells: Compression, corner_risk: Floats) -> AnchoredPoints:
+    def around(cls, cells: Compression, corner_risk: Floats, corner_share: float) -> AnchoredPoints:
         corners = np.eye(len(corner_risk))
+        corner_weight = corner_share / len(corners) * float(cells.weights.sum())
         points = np.concatenate([cells.points[_inside(cells)], corners])
-        certainty = np.full(len(corners), CORNER_SHARE / len(corners) * cells.weights.sum())
-        weights = np.concatenate([cells.weights[_inside(cells)], certainty])
         order = np.argsort(points[:, 0], kind="stable")
-        return cls(cells, corner_risk, points[order], weights[order], order)
+        weights = np.append(cells.weights[_inside(cells)], np.full(len(corners), corner_weight))
+        return cls(cells, corner_risk, corner_weight, points[order], weights[order], order)
 
     def targets(self, next_risk: Floats) -> Floats:
         """(n, C) risks of the sequences -> (m, C) of the points."""
-        averages = self.cells.average(check_targets(next_risk))[_inside(self.cells)]
-        corners = np.repeat(self.corner_risk[:, None], averages.shape[1], axis=1)
-        return np.concatenate([averages, corners])[self.order]
+        return self._with_corners(self.cells.average(check_targets(next_risk)))
+
+    def folds(self, next_risk: Floats, seed: int) -> list[Fold]:
+        """The same for cross-validation: without each fold's sequences, and for them alone."""
+        fold = fold_numbers(len(next_risk), seed)
+        sums = self.cells.sums(check_targets(next_risk), fold, FOLDS)
+        counts = self.cells.sums(np.ones((len(next_risk), 1)), fold, FOLDS)[:, :, 0]
+        # A cell with no sequence left keeps its place with a weight that does not count.
+        least = 1e-6
+        parts = []
+        for number in range(FOLDS):
+            rest, held = counts.sum(axis=0) - counts[number], counts[number]
+            means = (sums.sum(axis=0) - sums[number]) / np.maximum(rest, least)[:, None]
+            inside, corners = _inside(self.cells), np.ones(len(self.corner_risk))
+            weights = np.append(np.maximum(rest, least)[inside], self.corner_weight * corners)[self.order]
+            held_weights = np.append(held[inside], 0.0 * corners)[self.order]
+            held_means = sums[number] / np.maximum(held, least)[:, None]
+            parts.append(Fold(-self._with_corners(means), weights, -self._with_corners(held_means), held_weights))
+        return parts
+
+    def _with_corners(self, means: Floats) -> Floats:
+        corners = np.repeat(self.corner_risk[:, None], means.shape[1], axis=1)
+        return np.concatenate([means[_inside(self.cells)], corners])[self.order]
 
 
 def _inside(cells: Compression) -> Bools:
@@ -100,42 +192,29 @@ def _inside(cells: Compression) -> Bools:
 
 
 @dataclass(frozen=True)
-class PreparedLine:
-    """Two classes: the posterior lies on a line, pi_1 in [0, 1]."""
+class PreparedConvex:
+    """Weighted points, and a solver that knows where they lie."""
 
     anchored: AnchoredPoints
-    options: ConvexOptions
+    solver: ConvexSolver
+    regularisation: float | Literal["cv"]
+    seed: int
 
     def fit(self, next_risk: Floats) -> MinAffineSurface:
-        x, weights = self.anchored.points[:, 0], self.anchored.weights
-        pieces, kinks = [], np.empty(0, dtype=np.int64)
-        for target in self.anchored.targets(next_risk).T:
-            fit = fit_line(x, -target, weights, self.options.regularisation, kinks)
-            kinks = fit.kinks
-            slopes = np.column_stack([-fit.slopes[:, 0], np.zeros(len(fit.slopes))])
-            pieces.append((slopes, -fit.offsets))
-        return MinAffineSurface.from_pieces(pieces)
+        targets = -self.anchored.targets(next_risk)
+        value = self.regularisation
+        if value == "cv":
+            value = choose_regularisation(self.solver, self.anchored.folds(next_risk, self.seed)).regularisation
+        fits = self.solver(targets, self.anchored.weights, value)
+        quality = np.array([[fit.objective, fit.violation, fit.gap, value] for fit in fits])
+        return MinAffineSurface.from_pieces([self._pieces(fit) for fit in fits], quality)
 
-
-@dataclass(frozen=True)
-class PreparedSimplex:
-    """Three classes or more: weighted points on the simplex and the constraints to start from."""
-
-    anchored: AnchoredPoints
-    pairs: Ints
-    options: ConvexOptions
-
-    def fit(self, next_risk: Floats) -> MinAffineSurface:
-        points, weights = self.anchored.points, self.anchored.weights
-        pieces, pairs = [], self.pairs
-        for target in self.anchored.targets(next_risk).T:
-            fit, holding = fit_cutting_planes(
-                points, -target, weights, self.options.regularisation, pairs, self.options.tolerance
-            )
-            # Costs share the points, so what bound for one cost is a good start for the next.
-            pairs = np.unique(np.concatenate([self.pairs, holding]), axis=0)
-            pieces.append((-fit.slopes, -fit.offsets))
-        return MinAffineSurface.from_pieces(pieces)
+    def _pieces(self, fit: ConvexFit) -> tuple[Floats, Floats]:
+        """What the surface needs: -max(pieces) = min(-pieces), each once, and none that is nowhere the lowest."""
+        if isinstance(self.solver, Line):
+            return -fit.slopes, -fit.offsets  # the segments of a curve: each is needed
+        pieces = np.unique(np.column_stack([-fit.slopes, -fit.offsets]), axis=0)
+        return prune(pieces[:, :-1], pieces[:, -1], self.anchored.points)
 
 
 def check_targets(next_risk: Floats) -> Floats:

@@ -5,7 +5,7 @@ g_k >= 0. At the optimum few g_k are positive. So: least squares with the kinks 
 system; drop kinks whose g would turn negative; add those where a hinge would lower the objective; until none would.
 
 The penalty on the largest slope, lambda max(-first slope, last slope), equals the largest value over mu in [0, 1] of
-lambda (mu * -first slope + (1 - mu) * last slope), so it is a tilt of the ends with the right mu, found by bisection.
+lambda (mu * -first slope + (1 - mu) * last slope): a tilt of the ends with the right mu, found by regula falsi.
 """
 
 from __future__ import annotations
@@ -24,29 +24,37 @@ from firmbound.errors import NumericalError
 # A hinge is worth adding if it lowers the objective faster than this; for targets of order 1 on a line of length 1.
 TOLERANCE = 1e-12
 MAX_ROUNDS = 2_000
-BISECTIONS = 60
+MAX_TILTS = 60
+# The tilt is right when what it leaves undone is worth less than this share of the misfit.
+BALANCE = 1e-7
+NO_KINKS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class LineFit(ConvexFit):
-    """A ConvexFit with `kinks`, indices of the interior points where the slope rises: a start for a similar problem."""
+    """A ConvexFit with a start for a similar problem: where the slope rises, and how the penalty tilts the ends."""
 
     kinks: Ints
+    tilt: float
 
 
 def fit_line(
-    x: Floats, y: Floats, weights: Floats, regularisation: float = 0.0, start: Sequence[int] | Ints = ()
+    x: Floats,
+    y: Floats,
+    weights: Floats,
+    regularisation: float = 0.0,
+    start: Sequence[int] | Ints = (),
+    tilt: float = 0.5,
 ) -> LineFit:
     """Convex least squares on distinct, rising x (m,) with penalty regularisation * (largest |slope|).
 
-    slopes (pieces, 1) and offsets (pieces,) are the segments between kinks; `start` may name kinks to begin with.
+    slopes (pieces, 1) and offsets (pieces,) are the segments between kinks; `start` may name kinks to begin with,
+    `tilt` the share of the penalty on the first slope.
     """
     if len(x) == 1:
-        return LineFit(y.copy(), np.zeros((1, 1)), y.copy(), 0.0, 0.0, 0.0, 0, np.empty(0, dtype=np.int64))
+        return LineFit(y.copy(), np.zeros((1, 1)), y.copy(), 0.0, 0.0, 0.0, 0, NO_KINKS, 0.5)
     problem = _Hinges(x, y, weights / weights.sum())
-    spline = problem.minimise(0.0, 0.0, np.asarray(start, dtype=np.int64))
-    if regularisation > 0:
-        spline = _balance(problem, regularisation, spline.kinks)
+    spline, tilt = _balance(problem, regularisation, np.asarray(start, dtype=np.int64), tilt)
     slopes = spline.slopes
     offsets = spline.heights[:-1] - slopes * x[spline.nodes[:-1]]
     values = np.interp(x, x[spline.nodes], spline.heights)
@@ -55,25 +63,34 @@ def fit_line(
     # A convex function of total curvature c undercuts the objective by at most 2 c * best gain: the gap, for those that
     # bend no more than twice as much as this one.
     curvature = 2.0 * float(slopes[-1] - slopes[0])
-    gap = -2.0 * spline.best_gain * curvature / max(objective, np.finfo(float).tiny)
-    return LineFit(values, slopes[:, None], offsets, objective, 0.0, gap, problem.rounds, spline.kinks)
+    first, last = -float(slopes[0]), float(slopes[-1])
+    unbalanced = regularisation * max(0.0, max(first, last) - tilt * first - (1.0 - tilt) * last)
+    gap = (unbalanced - 2.0 * spline.best_gain * curvature) / max(objective, np.finfo(float).tiny)
+    return LineFit(values, slopes[:, None], offsets, objective, 0.0, gap, problem.rounds, spline.kinks, tilt)
 
 
-def _balance(problem: _Hinges, regularisation: float, kinks: Ints) -> _Spline:
+def _balance(problem: _Hinges, regularisation: float, proposal: Ints, middle: float) -> tuple[_Spline, float]:
     """The tilt mu in [0, 1] at which the bound on slopes holds at both ends, or at the end that needs it."""
-    low, high = 0.0, 1.0
-    for end in (0.0, 1.0):
-        spline = problem.minimise(regularisation * end, regularisation * (1.0 - end), kinks)
-        # With mu = 1 only the first slope is penalised: right if that slope is the larger one still. Same for the last.
-        if (spline.steeper_first >= 0) == (end == 1.0) or spline.steeper_first == 0:
-            return spline
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        spline = problem.minimise(regularisation * middle, regularisation * (1.0 - middle), spline.kinks)
-        if abs(spline.steeper_first) <= 1e-9 or high - low < 1e-12:
+    low, high, at_low, at_high = 0.0, 1.0, np.inf, -np.inf
+    spline = problem.flat()
+    for _ in range(MAX_TILTS):
+        spline = problem.minimise(regularisation * middle, regularisation * (1.0 - middle), spline, proposal)
+        proposal = NO_KINKS
+        steeper = spline.steeper_first
+        # mu = 1 penalises the first slope alone: right if that one is steeper still; mu = 0 likewise for the last.
+        at_end = (middle == 1.0 and steeper >= 0) or (middle == 0.0 and steeper <= 0)
+        if at_end or regularisation * abs(steeper) <= BALANCE * problem.misfit(spline) or high - low < 1e-12:
             break
-        low, high = (middle, high) if spline.steeper_first > 0 else (low, middle)
-    return spline
+        # Regula falsi on a falling function, ends first; an end that stays loses half its height, so that it moves too.
+        if steeper > 0:
+            low, at_low, at_high = middle, steeper, at_high / 2
+        else:
+            high, at_high, at_low = middle, steeper, at_low / 2
+        if np.isinf(at_high) or np.isinf(at_low):
+            middle = high if np.isinf(at_high) else low
+        else:
+            middle = low + (high - low) * at_low / (at_low - at_high)
+    return spline, middle
 
 
 @dataclass(frozen=True)
@@ -103,12 +120,19 @@ class _Hinges:
         self.gaps = np.diff(x)
         self.rounds = 0
 
-    def minimise(self, first_tilt: float, last_tilt: float, kinks: Ints) -> _Spline:
-        """Minimise sum share (f - y)^2 - first_tilt * first slope + last_tilt * last slope."""
-        # Kinks given from outside are only a proposal: they enter with g = 0 and stay if they help.
-        nodes = np.array([0, len(self.x) - 1])
-        heights = self._least_squares(nodes, first_tilt, last_tilt)
-        proposal = kinks
+    def flat(self) -> _Spline:
+        """Where to begin when nothing is known: no kink at all."""
+        return _Spline(np.array([0, len(self.x) - 1]), np.zeros(2), np.zeros(1), 0.0)
+
+    def misfit(self, spline: _Spline) -> float:
+        return float(self.share @ (np.interp(self.x, self.x[spline.nodes], spline.heights) - self.y) ** 2)
+
+    def minimise(self, first_tilt: float, last_tilt: float, start: _Spline, proposal: Ints = NO_KINKS) -> _Spline:
+        """Minimise sum share (f - y)^2 - first_tilt * first slope + last_tilt * last slope, from a convex start.
+
+        Proposed kinks enter with g = 0 and stay if they help.
+        """
+        nodes, heights = start.nodes, start.heights
         for _ in range(MAX_ROUNDS):
             nodes, heights = self._enter(nodes, heights, proposal, first_tilt, last_tilt)
             gains = self._gains(nodes, heights, last_tilt)

@@ -19,6 +19,10 @@ class RiskSurface(Protocol):
 
     def __call__(self, statistic: Floats) -> Floats: ...
 
+    def at(self, statistic: Floats) -> float:
+        """One point (p,) of a surface of one cost, without the overhead of arrays of them."""
+        ...
+
     def select(self, index: int) -> RiskSurface:
         """The surface of one cost: (m, p) -> (m, 1)."""
         ...

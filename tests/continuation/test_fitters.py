@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from firmbound.continuation.affine import MinAffineSurface
-from firmbound.continuation.compression import bin_line, split_cells
-from firmbound.continuation.convex import ConvexFitter, ConvexOptions
+from firmbound.continuation.compression import bin_line, random_subsample, split_cells
+from firmbound.continuation.convex import AnchoredPoints, ConvexFitter, ConvexOptions
+from firmbound.continuation.cross_validation import choose_regularisation
+from firmbound.continuation.pruning import prune
 from firmbound.errors import InvalidInput
 from firmbound.stopping_rule import SURFACES
 
@@ -14,7 +16,17 @@ def convex(classes):
     return ConvexFitter(np.zeros(classes), ConvexOptions(points=80, regularisation=1e-5))
 
 
+def admm(classes):
+    return ConvexFitter(np.zeros(classes), ConvexOptions(points=60, regularisation=1e-3, tolerance=1e-4, solver="admm"))
+
+
+def max_affine(classes):
+    options = ConvexOptions(points=60, pieces=40, regularisation=1e-5, tolerance=1e-5, solver="max-affine")
+    return ConvexFitter(np.zeros(classes), options)
+
+
 FITTERS = [pytest.param(convex, k, id=f"cfl-{k}") for k in (2, 3, 5)]
+FITTERS += [pytest.param(admm, 3, id="admm-3"), pytest.param(max_affine, 5, id="max-affine-5")]
 
 
 def sample(random, classes, n=3_000):
@@ -50,7 +62,7 @@ class TestFitterContract:
         for column in range(2):
             alone = prepared.fit(targets[:, column : column + 1])
             # Between its points a least-squares fit is not unique in many dimensions, so not to the last digit.
-            assert np.sqrt(np.mean((together(x)[:, column] - alone(x)[:, 0]) ** 2)) < 5e-3
+            assert np.sqrt(np.mean((together(x)[:, column] - alone(x)[:, 0]) ** 2)) < (5e-3 if make is convex else 2e-2)
             assert np.array_equal(together.select(column)(x)[:, 0], together(x)[:, column])
 
     def test_order_of_rows_does_not_matter(self, make, classes, random):
@@ -71,7 +83,7 @@ class TestFitterContract:
     def test_few_sequences_are_enough(self, make, classes, random, n):
         x = sample(random, classes, n)
         surface = make(classes).prepare(x).fit(truth(x)[:, None])
-        assert np.allclose(surface(x)[:, 0], truth(x), atol=1e-3)
+        assert np.allclose(surface(x)[:, 0], truth(x), atol=1e-3 if make is convex else 1e-2)
 
     def test_certain_and_repeated_sequences_do_no_harm(self, make, classes, random):
         certain = np.eye(classes)[random.integers(0, classes, 400)]
@@ -79,7 +91,7 @@ class TestFitterContract:
         assert np.allclose(surface(certain), 0.0, atol=1e-6)
         same = np.repeat(sample(random, classes, 1), 400, axis=0)
         surface = make(classes).prepare(same).fit(np.full((400, 1), 0.3))
-        assert np.allclose(surface(same), 0.3, atol=1e-3)
+        assert np.allclose(surface(same), 0.3, atol=1e-3 if make is convex else 1e-2)
 
     def test_targets_that_are_not_numbers_are_refused(self, make, classes, random):
         prepared = make(classes).prepare(sample(random, classes, 50))
@@ -114,10 +126,87 @@ def test_more_points_mean_smaller_cells(random):
 
 def test_surfaces_without_pieces_are_refused():
     with pytest.raises(InvalidInput, match="piece for each cost"):
-        MinAffineSurface(np.zeros((1, 2)), np.zeros(1), np.array([0, 1, 1]))
+        MinAffineSurface(np.zeros((1, 2)), np.zeros(1), np.array([0, 1, 1]), np.zeros((2, 4)))
 
 
-@pytest.mark.parametrize("options", [{"points": 1}, {"regularisation": 0.0}, {"tolerance": 1.0}])
+BAD_OPTIONS = [{"points": 1}, {"regularisation": -1.0}, {"regularisation": "often"}, {"tolerance": 1.0}]
+BAD_OPTIONS += [{"solver": "magic"}, {"pieces": 0}, {"compression": "zip"}, {"device": "abacus"}]
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS)
 def test_bad_options_are_refused(options):
-    with pytest.raises(InvalidInput):
+    (name,) = options
+    with pytest.raises(InvalidInput, match=name):
         ConvexOptions(**options)
+
+
+def test_a_line_has_two_classes():
+    with pytest.raises(InvalidInput, match="two classes"):
+        ConvexFitter(np.zeros(3), ConvexOptions(solver="line"))
+
+
+def test_solvers_agree_on_one_problem(random):
+    """Two classes can be given to any of them."""
+    x = sample(random, 2)
+    target = truth(x) + 0.05 * random.standard_normal(len(x))
+    surfaces = {
+        solver: ConvexFitter(np.zeros(2), ConvexOptions(points=40, regularisation=1e-3, solver=solver, pieces=60))
+        .prepare(x)
+        .fit(target[:, None])
+        for solver in ("line", "interior-point", "admm")
+    }
+    objectives = [surface.quality[0, 0] for surface in surfaces.values()]
+    assert objectives == pytest.approx([objectives[0]] * 3, rel=1e-3)
+    assert np.allclose(surfaces["line"](x), surfaces["interior-point"](x), atol=2e-3)
+
+
+def test_a_subsample_leaves_the_others_out(random):
+    x, values = sample(random, 3), random.random((3_000, 2))
+    cells = random_subsample(x, 100, seed=1)
+    chosen = cells.cell >= 0
+    assert chosen.sum() == 100
+    assert cells.weights.sum() == 100
+    assert np.array_equal(cells.points[cells.cell[chosen]], x[chosen])
+    assert np.allclose(cells.average(values)[cells.cell[chosen]], values[chosen])
+    fitter = ConvexFitter(np.zeros(3), ConvexOptions(points=300, compression="subsample"), seed=1)
+    surface = fitter.prepare(x).fit(truth(x)[:, None])
+    assert np.sqrt(np.mean((surface(x)[:, 0] - truth(x)) ** 2)) < 0.01
+
+
+def test_cross_validation_finds_the_scale_of_the_noise(random):
+    """Heavy noise asks for flatter fits than none; and what is chosen has the least error of all that was tried."""
+    x = sample(random, 2, 2_000)
+    chosen = []
+    for noise in (0.0, 3.0):
+        target = (truth(x) + noise * random.standard_normal(len(x)))[:, None]
+        prepared = ConvexFitter(np.zeros(2), ConvexOptions(points=100, regularisation="cv")).prepare(x)
+        choice = choose_regularisation(prepared.solver, prepared.anchored.folds(target, seed=0))
+        assert choice.tried[choice.tried[:, 1].argmin(), 0] == pytest.approx(choice.regularisation)
+        assert prepared.fit(target).quality[0, 3] == pytest.approx(choice.regularisation)
+        chosen.append(choice.regularisation)
+    assert chosen[0] < 1e-4 < chosen[1]
+
+
+def test_folds_leave_their_sequences_out(random):
+    x, target = sample(random, 3, 400), random.random((400, 2))
+    anchored = AnchoredPoints.around(split_cells(x, 30), np.zeros(3), 0.1)
+    folds = anchored.folds(target, seed=0)
+    assert sum(fold.held_weights.sum() for fold in folds) == 400
+    for fold in folds:
+        whole = fold.weights[:, None] * fold.targets + fold.held_weights[:, None] * fold.held_targets
+        assert np.allclose(-whole, anchored.weights[:, None] * anchored.targets(target), atol=1e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 6])
+def test_pruning_changes_nothing_but_the_number_of_pieces(random, classes):
+    slopes, offsets = random.standard_normal((60, classes)), random.random(60)
+    slopes, offsets = np.vstack([slopes, slopes[:5]]), np.concatenate([offsets, offsets[:5] + 0.3])  # five above others
+    kept = prune(slopes, offsets, sample(random, classes, 50))
+    everywhere = np.vstack([sample(random, classes, 20_000), np.eye(classes)])
+    before = (everywhere @ slopes.T + offsets).min(axis=1)
+    after = (everywhere @ kept[0].T + kept[1]).min(axis=1)
+    assert np.allclose(after, before, atol=1e-8)
+    assert len(kept[1]) <= 60
+    # and each that stays is needed: without it the surface rises somewhere
+    lowest = np.unique((everywhere @ kept[0].T + kept[1]).argmin(axis=1))
+    assert len(lowest) >= 0.5 * len(kept[1])

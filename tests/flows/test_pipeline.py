@@ -43,9 +43,13 @@ SMALL = {
             "costs": [0.1, 0.5],
             "delay": None,
             "method": "cfl",
+            "solver": "auto",
             "points": points,
+            "pieces": None,
+            "compression": "cells",
             "regularisation": 1e-8,
             "tolerance": 1e-5,
+            "device": "auto",
         }
         for name, points in (("tiny2", 200), ("tiny3", 40))
     },

@@ -1,0 +1,71 @@
+"""The regularisation by cross-validation, along a path from strong to weak.
+
+Folds are folds of the sequences, not of the points: each cell's mean target is taken without the fold's rows, so folds
+and values share the compressed points and whatever a solver prepared for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from firmbound.arrays import Floats, Ints
+from firmbound.continuation.solvers import ConvexSolver
+
+FOLDS = 5
+STRONGEST, WEAKEST = 1e1, 1e-10
+# Values in a row without a better one after which weaker ones are not tried.
+PATIENCE = 3
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Targets (m, C) and weights (m,) of the points without the fold's sequences, and of those sequences alone."""
+
+    targets: Floats
+    weights: Floats
+    held_targets: Floats
+    held_weights: Floats
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The value of least error, and all that were tried: (tried, 2) of value and error as a share of the variance."""
+
+    regularisation: float
+    tried: Floats
+
+
+def fold_numbers(rows: int, seed: int) -> Ints:
+    """(n,) fold of each sequence, sizes equal to within one."""
+    return np.random.default_rng(seed).permutation(rows) % FOLDS
+
+
+def choose_regularisation(solver: ConvexSolver, folds: list[Fold]) -> Choice:
+    """Decade by decade from the strongest until the error has stopped falling, then half a decade to either side."""
+    tried: dict[float, float] = {}
+
+    def error(exponent: float) -> float:
+        if exponent not in tried:
+            tried[exponent] = sum(_held_out_error(solver, fold, 10.0**exponent) for fold in folds) / len(folds)
+        return tried[exponent]
+
+    lowest, best = np.inf, np.log10(STRONGEST)
+    for exponent in np.arange(np.log10(STRONGEST), np.log10(WEAKEST) - 0.5, -1.0):
+        if error(exponent) < lowest:
+            lowest, best = error(exponent), exponent
+        elif best - exponent >= PATIENCE:
+            break
+    exponent = min((best, best - 0.5, best + 0.5), key=error)
+    return Choice(float(10.0**exponent), np.array([[10.0**e, value] for e, value in sorted(tried.items())]))
+
+
+def _held_out_error(solver: ConvexSolver, fold: Fold, regularisation: float) -> float:
+    """Mean squared error on the held-out sequences' means, each cost in units of its variance."""
+    fits = solver(fold.targets, fold.weights, regularisation)
+    values = np.stack([fit.values for fit in fits], axis=1)
+    misfit = np.average((values - fold.held_targets) ** 2, axis=0, weights=fold.held_weights)
+    mean = np.average(fold.held_targets, axis=0, weights=fold.held_weights)
+    variance = np.average((fold.held_targets - mean) ** 2, axis=0, weights=fold.held_weights)
+    return float(np.mean(misfit / np.maximum(variance, np.finfo(np.float64).tiny)))
