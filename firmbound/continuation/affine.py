@@ -50,6 +50,8 @@ class MinAffineSurface:
         return cls(slopes, offsets, starts, quality)
 
     def __call__(self, statistic: Floats) -> Floats:
+        if statistic.shape[1] != self.slopes.shape[1]:
+            raise InvalidInput("statistic", f"have shape (m, {self.slopes.shape[1]})", f"shape {statistic.shape}")
         # Costs are averaged and compared one by one: each column in one piece of memory.
         result = np.empty((len(statistic), len(self.starts) - 1), order="F")
         if (curves := self._curves) is not None:

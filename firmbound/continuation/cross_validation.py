@@ -48,7 +48,7 @@ def choose_regularisation(solver: ConvexSolver, folds: list[Fold]) -> Choice:
 
     def error(exponent: float) -> float:
         if exponent not in tried:
-            tried[exponent] = sum(_held_out_error(solver, fold, 10.0**exponent) for fold in folds) / len(folds)
+            tried[exponent] = sum(held_out_error(solver, fold, 10.0**exponent) for fold in folds) / len(folds)
         return tried[exponent]
 
     lowest, best = np.inf, np.log10(STRONGEST)
@@ -61,7 +61,7 @@ def choose_regularisation(solver: ConvexSolver, folds: list[Fold]) -> Choice:
     return Choice(float(10.0**exponent), np.array([[10.0**e, value] for e, value in sorted(tried.items())]))
 
 
-def _held_out_error(solver: ConvexSolver, fold: Fold, regularisation: float) -> float:
+def held_out_error(solver: ConvexSolver, fold: Fold, regularisation: float) -> float:
     """Mean squared error on the held-out sequences' means, each cost in units of its variance."""
     fits = solver(fold.targets, fold.weights, regularisation)
     values = np.stack([fit.values for fit in fits], axis=1)
