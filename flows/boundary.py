@@ -3,7 +3,7 @@
 import numpy as np
 from prefect import flow, get_run_logger
 
-from firmbound.continuation.affine import QUALITY
+from firmbound.continuation.affine import worst_quality
 from firmbound.stopping_rule import fit_from_slices, make_fitter
 from firmbound.store import TrajectoryStore
 from flows.params import Params
@@ -31,13 +31,9 @@ def boundary_flow(dataset: str, params: Params) -> None:
         )
     rule.save(stage_folder(dataset, "boundary"))
     pieces = [len(surface.arrays()["offsets"]) for surface in rule.surfaces]
-    quality = dict(
-        zip(QUALITY, np.max([surface.arrays()["quality"] for surface in rule.surfaces], axis=(0, 1)), strict=True)
-    )
-    get_run_logger().info("%s: %d surfaces with %.0f pieces on average", dataset, len(pieces), np.mean(pieces))
-    get_run_logger().info(
-        "%s: at worst %s", dataset, ", ".join(f"{name} {worst:.2g}" for name, worst in quality.items())
-    )
+    worst = ", ".join(f"{name} {value:.2g}" for name, value in worst_quality(rule.surfaces).items())
+    log = get_run_logger()
+    log.info("%s: %d surfaces with %.0f pieces on average; at worst %s", dataset, len(pieces), np.mean(pieces), worst)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
+from firmbound.continuation.surface import RiskSurface
 from firmbound.errors import InvalidInput
 
 # Heights of pieces computed together: one MiB stays in the processor's cache, which is up to five times faster.
@@ -93,3 +94,9 @@ class MinAffineSurface:
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return {"slopes": self.slopes, "offsets": self.offsets, "starts": self.starts, "quality": self.quality}
+
+
+def worst_quality(surfaces: Iterable[RiskSurface]) -> dict[str, float]:
+    """The largest of each number of QUALITY over all time steps and costs; nan where a solver proves no gap."""
+    worst = np.max([surface.arrays()["quality"] for surface in surfaces], axis=(0, 1))
+    return dict(zip(QUALITY, worst.tolist(), strict=True))

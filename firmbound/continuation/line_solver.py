@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import solveh_banded
+from scipy.linalg.lapack import dptsv
 
 from firmbound.arrays import Bools, Floats, Ints
 from firmbound.continuation.convex_objective import ConvexFit
@@ -168,8 +168,10 @@ class _Hinges:
     def _least_squares(self, nodes: Ints, first_tilt: float, last_tilt: float) -> Floats:
         """Heights at the nodes of the best spline: hat functions, so the normal equations are tridiagonal."""
         x = self.x[nodes]
-        segment = np.minimum(np.searchsorted(nodes, np.arange(len(self.x)), side="right") - 1, len(nodes) - 2)
-        right = (self.x - x[segment]) / (x[segment + 1] - x[segment])
+        lengths = np.diff(nodes)
+        lengths[-1] += 1  # the last point belongs to the last segment
+        segment = np.repeat(np.arange(len(lengths)), lengths)
+        right = (self.x - x[segment]) / np.diff(x)[segment]
         left = 1.0 - right
         count = len(nodes)
         weighted_left, weighted_right = self.share * left, self.share * right
@@ -182,8 +184,10 @@ class _Hinges:
         load[1] += first
         load[-2] += last
         load[-1] -= last
-        banded = np.vstack([np.append(0.0, beside), diagonal])
-        return np.asarray(solveh_banded(banded, load, check_finite=False), dtype=np.float64)
+        _, _, heights, info = dptsv(diagonal, beside, load)
+        if info != 0:
+            raise NumericalError("line fit lost its definiteness", step=int(info), residual=np.nan, tolerance=0.0)
+        return np.asarray(heights, dtype=np.float64)
 
     def _slopes(self, nodes: Ints, heights: Floats) -> Floats:
         return np.asarray(np.diff(heights) / np.diff(self.x[nodes]), dtype=np.float64)
