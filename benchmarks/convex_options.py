@@ -68,6 +68,7 @@ def tuning() -> dict[str, Any]:
     folds = prepared.anchored.folds(risk, seed=0)
     started = time.process_time()
     path = choose_regularisation(prepared.solver, folds)
+    assert path is not None
     path_seconds = time.process_time() - started
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))

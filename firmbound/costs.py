@@ -16,6 +16,8 @@ from firmbound.errors import InvalidInput
 SIGNIFICANT_DIGITS = 12
 # Below this share of the penalty a cost is lost in the rounding of risks.
 SMALLEST_RATIO = 1e-12
+# Risks closer than this are equal: sums of the same numbers in another order.
+TIE = 1e-14
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,9 @@ class DecisionProblem:
         return np.asarray(posterior @ self.unit_least, dtype=np.float64)
 
     def best_label(self, posterior: Floats) -> Ints:
-        """The decision of least risk; of equals, the lowest index.  (..., K) -> (...)."""
-        return np.asarray(self.decision_risk(posterior).argmin(axis=-1), dtype=np.int64)
+        """The decision of least risk; of equals, to within rounding, the lowest index.  (..., K) -> (...)."""
+        risk = self.decision_risk(posterior)
+        return np.asarray((risk <= risk.min(axis=-1, keepdims=True) + TIE).argmax(axis=-1), dtype=np.int64)
 
     def next_cost(self, t: int) -> Floats:
         """Price, in units of `scale`, of the observation after the t-th (t in 1..T-1).  -> (C,)."""

@@ -18,7 +18,7 @@ from firmbound.bundle import read_bundle, write_bundle
 from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.convex import ConvexFitter, ConvexOptions
 from firmbound.continuation.surface import RiskSurface, Statistic, SurfaceFitter
-from firmbound.costs import DecisionProblem
+from firmbound.costs import TIE, DecisionProblem
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import class_prior, log_likelihood_ratios, posterior, softmax
 from firmbound.schedule import Schedule
@@ -103,8 +103,8 @@ class StoppingRule:
         belief = softmax(values + self._log_prior)
         # Risk of each decision, then the least that any look could leave: one product for all.
         risks = belief @ self._penalties
-        label = int(risks[:-1].argmin())
-        stopping, going_on = float(risks[label]), math.inf
+        stopping, going_on = float(risks[:-1].min()), math.inf
+        label = int((risks[:-1] <= stopping + TIE).argmax())
         if t < problem.horizon:
             surface, price = self._ahead(t, cost)
             expected = surface.at(belief if self.statistic == "posterior" else log_likelihood_ratios(values))

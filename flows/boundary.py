@@ -25,7 +25,7 @@ def boundary_flow(dataset: str, params: Params) -> None:
             store.evidence_at,
             np.array(about.prior),
             problem,
-            make_fitter(section.method, problem, section.options()),
+            make_fitter(section.method, problem, section.options(), seed=section.seed),
             schedule=PrefectSchedule(dataset),
             progress=advance,
         )

@@ -80,6 +80,7 @@ class Boundary(Section):
     regularisation: PositiveFloat | Literal["cv"] | None
     tolerance: PositiveFloat
     device: Literal["cpu", "cuda", "auto"]
+    seed: NonNegativeInt
 
     def options(self) -> ConvexOptions:
         return ConvexOptions(
@@ -159,7 +160,15 @@ def _explain(problem: ValidationError) -> ParameterError:
     """The first of pydantic's findings, in the house's words."""
     first = problem.errors()[0]
     # pydantic names the branch of a union in the path; a reader of params.yaml never wrote that part.
-    branches = {"gaussian", "oscillating", "float", "list[float]", "list[list[float]]"}
+    branches = {
+        "gaussian",
+        "oscillating",
+        "float",
+        "list[float]",
+        "list[list[float]]",
+        "constrained-float",
+        "literal['cv']",
+    }
     place = ".".join(str(part) for part in first["loc"] if part not in branches) or "params.yaml"
     more = f" ({problem.error_count() - 1} more like this)" if problem.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":

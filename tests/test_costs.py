@@ -107,3 +107,12 @@ def test_costs_are_found_by_value():
         problem.cost_index(0.3)
     with pytest.raises(InvalidInput, match="named"):
         problem.cost_index(None)
+
+
+def test_ties_go_to_the_lowest_index_whatever_the_number_of_rows():
+    problem = DecisionProblem.create(classes=7, horizon=5, penalty=10.0, costs=[0.1])
+    scores = np.random.default_rng(0).integers(-2, 2, (300, 7)).astype(float)
+    belief = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    together = problem.best_label(belief)
+    assert together.tolist() == [int(problem.best_label(row)) for row in belief]
+    assert together.tolist() == scores.argmax(axis=1).tolist()

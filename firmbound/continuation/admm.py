@@ -80,12 +80,8 @@ DEFAULT = AdmmOptions()
 
 @dataclass(frozen=True)
 class AdmmFit(ConvexFit):
-    """The repaired fit, f_i := the largest piece at x_i, which is convex; and what the iteration itself came to.
+    """The repaired fit and what the iteration itself came to; the residuals are shares, as in AdmmOptions.tolerance."""
 
-    raw_violation: worst broken constraint before the repair. The residuals are shares, as in AdmmOptions.tolerance.
-    """
-
-    raw_violation: float
     primal_residual: float
     dual_residual: float
     converged: bool
@@ -135,8 +131,7 @@ def _repair(points: Floats, targets: Floats, weights: Floats, work: _Iteration, 
     bound = dual_bound(targets, weights, work.price, -report[:, p + 1], -report[:, p + 2 :])
     offsets = offsets_of(values, slopes, points)
     fit = repaired_fit(points, targets, weights, work.price, slopes, offsets, bound, work.rounds)
-    raw = float((fit.values - values).max())
-    return AdmmFit(**vars(fit), raw_violation=raw, primal_residual=primal, dual_residual=dual, converged=good)
+    return AdmmFit(**vars(fit), primal_residual=primal, dual_residual=dual, converged=good)
 
 
 def slope_bounds(gamma: Tensor, size: Tensor, price: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from firmbound.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a solver works best with; measured in benchmarks/results/{excess_risk,regularisation,many_classes}.json.
+    """What a solver works best with; measured in benchmarks/results/{convex_options,many_classes}.json.
 
     corner_share: weight of all corners together as a share of the data's. Surfaces that can bend pin the corners' known
     values at no loss elsewhere; a few strongly regularised pieces would be drawn away from the data.
@@ -119,8 +119,11 @@ class ConvexFitter:
         usual = DEFAULTS[name]
         cells = self._compress(statistic, self.options.points or usual.points)
         anchored = AnchoredPoints.around(cells, self.corner_risk, usual.corner_share)
-        value = self.options.regularisation or usual.regularisation
-        return PreparedConvex(anchored, self._solver(name, anchored.points), value, self.seed)
+        solver = self._solver(name, anchored.points)
+        value = self.options.regularisation
+        if value == "cv":
+            return PreparedConvex(anchored, solver, usual.regularisation, self.seed)
+        return PreparedConvex(anchored, solver, value or usual.regularisation, None)
 
     def _compress(self, posterior: Floats, points: int) -> Compression:
         if self.options.compression == "subsample":
@@ -193,18 +196,19 @@ def _inside(cells: Compression) -> Bools:
 
 @dataclass(frozen=True)
 class PreparedConvex:
-    """Weighted points, and a solver that knows where they lie."""
+    """Weighted points and a solver that knows them; with `fold_seed` the regularisation is cross-validated."""
 
     anchored: AnchoredPoints
     solver: ConvexSolver
-    regularisation: float | Literal["cv"]
-    seed: int
+    regularisation: float
+    fold_seed: int | None
 
     def fit(self, next_risk: Floats) -> MinAffineSurface:
         targets = -self.anchored.targets(next_risk)
         value = self.regularisation
-        if value == "cv":
-            value = choose_regularisation(self.solver, self.anchored.folds(next_risk, self.seed)).regularisation
+        if self.fold_seed is not None:
+            choice = choose_regularisation(self.solver, self.anchored.folds(next_risk, self.fold_seed))
+            value = choice.regularisation if choice else value
         fits = self.solver(targets, self.anchored.weights, value)
         quality = np.array([[fit.objective, fit.violation, fit.gap, value] for fit in fits])
         return MinAffineSurface.from_pieces([self._pieces(fit) for fit in fits], quality)

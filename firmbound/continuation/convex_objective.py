@@ -13,14 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmbound.arrays import Floats
+from firmbound.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
 class ConvexFit:
     """A solution: max over rows of <slopes, x> + offsets, and how good it is.
 
-    `values` (m,) are the fitted f_i; `violation` is the largest amount by which a piece exceeds another point's value;
+    `values` (m,) are the fitted f_i; `violation` is the largest amount by which the solver's
+    pieces broke convexity, before the maximum over all of them, which breaks none, was taken as the fit;
     `gap` is how far the objective may lie above the least possible, as a share of it; `rounds` counts the solver's
     iterations.
     """
@@ -83,15 +84,18 @@ def repaired_fit(
     offsets: Floats,
     bound: float,
     rounds: int,
+    owner: Ints | None = None,
 ) -> ConvexFit:
     """The convex function that a solver's pieces (P, p), (P,) make, their maximum, with its own objective.
 
     An iterate breaks constraints a little. The maximum of its pieces breaks none, so that is what is scored and used:
-    every point takes the value and the slope of the piece that is highest there.
+    every point takes the value and the slope of the piece that is highest there. `violation` says by how much the
+    highest exceeded the piece that the solver meant for the point: its own, or that of `owner` (m,).
     """
     heights = slopes @ points.T + offsets[:, None]
     highest = heights.argmax(axis=0)
     tops, chosen = heights[highest, np.arange(len(points))], slopes[highest]
     objective = objective_value(tops, chosen, targets, weights, regularisation)
-    violation = max(float((heights[highest] - tops).max()), 0.0)
+    meant = heights[np.arange(len(points)) if owner is None else owner, np.arange(len(points))]
+    violation = max(float((tops - meant).max()), 0.0)
     return ConvexFit(tops, chosen, offsets[highest], objective, violation, relative_gap(objective, bound), rounds)

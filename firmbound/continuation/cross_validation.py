@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Bools, Floats, Ints
 from firmbound.continuation.solvers import ConvexSolver
 
 FOLDS = 5
 STRONGEST, WEAKEST = 1e1, 1e-10
 # Values in a row without a better one after which weaker ones are not tried.
 PATIENCE = 3
+LEFT_PLATEAU = 0.99
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,16 @@ class Fold:
     weights: Floats
     held_targets: Floats
     held_weights: Floats
+
+    @property
+    def held_variance(self) -> Floats:
+        mean = np.average(self.held_targets, axis=0, weights=self.held_weights)
+        return np.asarray(np.average((self.held_targets - mean) ** 2, axis=0, weights=self.held_weights))
+
+    @property
+    def varying(self) -> Bools:
+        """Costs whose held-out means differ at all."""
+        return np.asarray(self.held_variance > 1e-24, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -42,20 +53,28 @@ def fold_numbers(rows: int, seed: int) -> Ints:
     return np.random.default_rng(seed).permutation(rows) % FOLDS
 
 
-def choose_regularisation(solver: ConvexSolver, folds: list[Fold]) -> Choice:
-    """Decade by decade from the strongest until the error has stopped falling, then half a decade to either side."""
+def choose_regularisation(solver: ConvexSolver, folds: list[Fold]) -> Choice | None:
+    """Decade by decade from the strongest until the error has stopped falling, then half a decade to either side.
+
+    None when the folds hold nothing to tell values apart by.
+    """
+    telling = [fold for fold in folds if fold.held_weights.sum() > 0 and fold.varying.any()]
+    if not telling:
+        return None
     tried: dict[float, float] = {}
 
     def error(exponent: float) -> float:
         if exponent not in tried:
-            tried[exponent] = sum(held_out_error(solver, fold, 10.0**exponent) for fold in folds) / len(folds)
+            tried[exponent] = sum(held_out_error(solver, fold, 10.0**exponent) for fold in telling) / len(telling)
         return tried[exponent]
 
-    lowest, best = np.inf, np.log10(STRONGEST)
-    for exponent in np.arange(np.log10(STRONGEST), np.log10(WEAKEST) - 0.5, -1.0):
-        if error(exponent) < lowest:
-            lowest, best = error(exponent), exponent
-        elif best - exponent >= PATIENCE:
+    exponents = np.arange(np.log10(STRONGEST), np.log10(WEAKEST) - 0.5, -1.0).tolist()
+    best = flat = exponents[0]
+    for exponent in exponents:
+        if error(exponent) < error(best):
+            best = exponent
+        # Strong values all give the same flat fit; only after leaving that plateau is standing still a sign.
+        if error(best) < LEFT_PLATEAU * error(flat) and best - exponent >= PATIENCE:
             break
     exponent = min((best, best - 0.5, best + 0.5), key=error)
     return Choice(float(10.0**exponent), np.array([[10.0**e, value] for e, value in sorted(tried.items())]))
@@ -66,6 +85,4 @@ def held_out_error(solver: ConvexSolver, fold: Fold, regularisation: float) -> f
     fits = solver(fold.targets, fold.weights, regularisation)
     values = np.stack([fit.values for fit in fits], axis=1)
     misfit = np.average((values - fold.held_targets) ** 2, axis=0, weights=fold.held_weights)
-    mean = np.average(fold.held_targets, axis=0, weights=fold.held_weights)
-    variance = np.average((fold.held_targets - mean) ** 2, axis=0, weights=fold.held_weights)
-    return float(np.mean(misfit / np.maximum(variance, np.finfo(np.float64).tiny)))
+    return float(np.mean(misfit[fold.varying] / fold.held_variance[fold.varying]))

@@ -24,6 +24,8 @@ MAX_ROUNDS = 200
 # Rounds without progress after which rounding has the last word, and how much of the wanted gap that may leave.
 PATIENCE = 12
 ACCEPTED = 100.0
+# No constraint may stay broken by more than this share of the targets' spread, however lax the tolerance.
+LARGEST_VIOLATION = 1e-3
 # Broken constraints that a row may take in after one step.
 NEW_PER_ROW = 2
 # Start: a bowl of at least this steepness, slacks and products of slack and multiplier of at least this size, for
@@ -67,8 +69,9 @@ def fit_interior_point(
     problem = _Scaled.of(points, targets, weights, regularisation)
     if np.ptp(targets) <= 1e-12 * np.abs(targets).max():
         level = np.full(len(points), problem.centre)
-        flat = repaired_fit(points, targets, weights, regularisation, np.zeros_like(points), level, 0.0, 0)
+        flat = repaired_fit(points, targets, weights, regularisation, np.zeros_like(points), level, np.inf, 0)
         return flat, near_pairs(points)
+    tolerance = min(tolerance, LARGEST_VIOLATION * problem.spread)
     state = _State.start(problem, near_pairs(points) if pairs is None else pairs)
     best, least_gap, least_product, rounds, progress = state, np.inf, np.inf, 0, 0
     while least_gap > gap and rounds < MAX_ROUNDS and rounds - progress < PATIENCE:
@@ -83,7 +86,7 @@ def fit_interior_point(
         if state.product_sum < least_product:
             least_product, progress = state.product_sum, rounds
     fit = _report(problem, best, points, targets, weights, regularisation, rounds)
-    if least_gap > ACCEPTED * gap:
+    if not max(least_gap, fit.gap) <= ACCEPTED * gap:
         warnings.warn(
             f"interior point ended after {rounds} rounds with gap {fit.gap:.2g}, wanted {gap:.2g}",
             NotConvergedWarning,
@@ -179,8 +182,6 @@ def _newton_step(problem: _Scaled, state: _State) -> _State:
         if longer.reach < best.reach + 0.03:
             break
         best = longer
-    if not np.isfinite(best.reach):
-        raise NumericalError("the Newton step is not finite", residual=best.reach, tolerance=2.0)
     primal, dual = (1.0 if s == 1.0 else TO_BOUNDARY * s for s in (best.primal_step, best.dual_step))
     return _State(
         working,
@@ -244,7 +245,10 @@ class _Newton:
 
 
 def _step_to_boundary(now: Floats, change: Floats) -> float:
-    return 1.0 / max(1.0, float((-change / now).max()))
+    fastest = float((-change / now).max())
+    if not np.isfinite(fastest):
+        raise NumericalError("the Newton step is not finite", residual=fastest, tolerance=0.0)
+    return 1.0 / max(1.0, fastest)
 
 
 def _take_in(problem: _Scaled, state: _State, least: float) -> tuple[_State, float]:

@@ -10,6 +10,7 @@ lambda (mu * -first slope + (1 - mu) * last slope): a tilt of the ends with the 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,14 +20,15 @@ from scipy.linalg.lapack import dptsv
 
 from firmbound.arrays import Bools, Floats, Ints
 from firmbound.continuation.convex_objective import ConvexFit
-from firmbound.errors import NumericalError
+from firmbound.errors import NotConvergedWarning, NumericalError
 
 # A hinge is worth adding if it lowers the objective faster than this; for targets of order 1 on a line of length 1.
 TOLERANCE = 1e-12
 MAX_ROUNDS = 2_000
-MAX_TILTS = 60
+MAX_TILTS = 150
 # The tilt is right when what it leaves undone is worth less than this share of the misfit.
 BALANCE = 1e-7
+UNBALANCED = 1e-3
 NO_KINKS: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -65,29 +67,36 @@ def fit_line(
     curvature = 2.0 * float(slopes[-1] - slopes[0])
     first, last = -float(slopes[0]), float(slopes[-1])
     unbalanced = regularisation * max(0.0, max(first, last) - tilt * first - (1.0 - tilt) * last)
+    if unbalanced > UNBALANCED * max(objective, problem.least_misfit):
+        warnings.warn(
+            f"line fit ended with {unbalanced / objective:.2g} of its objective out of balance, wanted {BALANCE:.2g}",
+            NotConvergedWarning,
+            stacklevel=2,
+        )
     gap = (unbalanced - 2.0 * spline.best_gain * curvature) / max(objective, np.finfo(float).tiny)
     return LineFit(values, slopes[:, None], offsets, objective, 0.0, gap, problem.rounds, spline.kinks, tilt)
 
 
 def _balance(problem: _Hinges, regularisation: float, proposal: Ints, middle: float) -> tuple[_Spline, float]:
     """The tilt mu in [0, 1] at which the bound on slopes holds at both ends, or at the end that needs it."""
-    low, high, at_low, at_high = 0.0, 1.0, np.inf, -np.inf
+    low, high, at_low, at_high, side = 0.0, 1.0, np.inf, -np.inf, 0
     spline = problem.flat()
-    for _ in range(MAX_TILTS):
+    for turn in range(MAX_TILTS):
         spline = problem.minimise(regularisation * middle, regularisation * (1.0 - middle), spline, proposal)
-        proposal = NO_KINKS
-        steeper = spline.steeper_first
+        proposal, steeper = NO_KINKS, spline.steeper_first
         # mu = 1 penalises the first slope alone: right if that one is steeper still; mu = 0 likewise for the last.
         at_end = (middle == 1.0 and steeper >= 0) or (middle == 0.0 and steeper <= 0)
-        if at_end or regularisation * abs(steeper) <= BALANCE * problem.misfit(spline) or high - low < 1e-12:
+        if at_end or regularisation * abs(steeper) <= BALANCE * problem.misfit(spline) or turn == MAX_TILTS - 1:
             break
-        # Regula falsi on a falling function, ends first; an end that stays loses half its height, so that it moves too.
+        # Regula falsi on a falling function; an end that stays twice loses half its height, so that it moves too.
         if steeper > 0:
-            low, at_low, at_high = middle, steeper, at_high / 2
+            low, at_low, at_high, side = middle, steeper, at_high / (2 if side > 0 else 1), 1
         else:
-            high, at_high, at_low = middle, steeper, at_low / 2
+            high, at_high, at_low, side = middle, steeper, at_low / (2 if side < 0 else 1), -1
         if np.isinf(at_high) or np.isinf(at_low):
             middle = high if np.isinf(at_high) else low
+        elif turn % 3 == 2:  # now and then in the middle, whatever the curve's shape
+            middle = (low + high) / 2
         else:
             middle = low + (high - low) * at_low / (at_low - at_high)
     return spline, middle
@@ -119,13 +128,16 @@ class _Hinges:
         self.x, self.y, self.share = x, y, share
         self.gaps = np.diff(x)
         self.rounds = 0
+        # A better fit than a millionth of the variance is rounding.
+        self.least_misfit = 1e-6 * float(share @ (y - share @ y) ** 2)
 
     def flat(self) -> _Spline:
         """Where to begin when nothing is known: no kink at all."""
         return _Spline(np.array([0, len(self.x) - 1]), np.zeros(2), np.zeros(1), 0.0)
 
     def misfit(self, spline: _Spline) -> float:
-        return float(self.share @ (np.interp(self.x, self.x[spline.nodes], spline.heights) - self.y) ** 2)
+        values = np.interp(self.x, self.x[spline.nodes], spline.heights)
+        return max(float(self.share @ (values - self.y) ** 2), self.least_misfit)
 
     def minimise(self, first_tilt: float, last_tilt: float, start: _Spline, proposal: Ints = NO_KINKS) -> _Spline:
         """Minimise sum share (f - y)^2 - first_tilt * first slope + last_tilt * last slope, from a convex start.

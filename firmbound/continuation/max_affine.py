@@ -72,7 +72,9 @@ def fit_max_affine(
         )
     fits = []
     for column, (slope, offset) in enumerate(zip(slopes, offsets, strict=True)):
-        fit = repaired_fit(points, targets[:, column], weights, regularisation, slope, offset, np.nan, work.rounds)
+        fit = repaired_fit(
+            points, targets[:, column], weights, regularisation, slope, offset, np.nan, work.rounds, owner
+        )
         fits.append(MaxAffineFit(**vars(fit), residual=residual, converged=residual <= tolerance))
     return fits
 

@@ -55,7 +55,9 @@ def _vertices(slopes: Floats, offsets: Floats) -> Floats:
     sides = np.column_stack([walls, np.zeros(classes), np.append(np.zeros(free), -1.0)])
     centre = np.full(classes, 1.0 / classes)
     inner = float((slopes @ centre + offsets).min()) - 1.0
-    floor = np.append(np.zeros(free), [-1.0, inner - 1e3])
+    # A concave surface is lowest at a corner: nothing of it is below this floor.
+    bottom = min(float((slopes + offsets[:, None]).min()), inner) - 1.0
+    floor = np.append(np.zeros(free), [-1.0, bottom])
     found = HalfspaceIntersection(np.vstack([below, sides, floor]), np.append(centre[:free], inner))
     places = np.clip(found.intersections[:, :free], 0.0, 1.0)
     return np.column_stack([places, 1.0 - places.sum(axis=1)])

@@ -50,8 +50,7 @@ def test_an_early_end_still_gives_a_convex_fit_and_a_true_bound(random, options)
     exact = dense_optimum(points, targets[:, 0], weights, 1e-2)
     (fit,) = fit_admm(points, targets, weights, 1e-2, options)
     assert fit.rounds == options.iterations
-    assert fit.raw_violation > 1e-4
-    assert fit.violation <= 1e-12
+    assert fit.violation > 1e-4
     assert excess_over_values(fit.values, fit.slopes, points).max() <= 1e-12
     assert np.allclose((points @ fit.slopes.T + fit.offsets).max(axis=1), fit.values)
     assert fit.objective * (1 - fit.gap) <= exact * (1 + 1e-7) <= fit.objective * (1 + 2e-7)
@@ -114,7 +113,7 @@ def test_the_papers_setting_is_the_printed_algorithm(random):
     f, a, broken = printed_iterations(points - points.mean(axis=0), targets[:, 0], options.rho, 0.05, 40)
     (fit,) = fit_admm(points, targets, np.ones(20), 0.05, options)
     pieces = f + np.einsum("jia,ia->ji", points[:, None] - points[None], a)
-    assert fit.raw_violation == pytest.approx(broken, rel=1e-9)
+    assert fit.violation == pytest.approx(broken, rel=1e-9)
     assert np.allclose(fit.values, pieces.max(axis=1), atol=1e-12)
     assert np.allclose(fit.slopes, a[pieces.argmax(axis=1)], atol=1e-12)
 

@@ -187,6 +187,25 @@ def test_cross_validation_finds_the_scale_of_the_noise(random):
     assert chosen[0] < 1e-4 < chosen[1]
 
 
+@pytest.mark.parametrize("size", [1.0, 0.03, 0.003])
+def test_cross_validation_leaves_the_plateau_of_flat_fits(random, size):
+    x = sample(random, 2, 2_000)
+    surface = (
+        ConvexFitter(np.zeros(2), ConvexOptions(points=100, regularisation="cv"))
+        .prepare(x)
+        .fit(size * truth(x)[:, None])
+    )
+    assert np.abs(surface(x)[:, 0] - size * truth(x)).max() < 0.05 * size
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_cross_validation_without_folds_takes_the_default(random, n):
+    fitter = ConvexFitter(np.zeros(3), ConvexOptions(regularisation="cv"))
+    for x in (sample(random, 3, n), np.eye(3)[random.integers(0, 3, 200)]):
+        surface = fitter.prepare(x).fit(truth(x)[:, None])
+        assert np.allclose(surface(x)[:, 0], truth(x), atol=1e-2)
+
+
 def test_folds_leave_their_sequences_out(random):
     x, target = sample(random, 3, 400), random.random((400, 2))
     anchored = AnchoredPoints.around(split_cells(x, 30), np.zeros(3), 0.1)

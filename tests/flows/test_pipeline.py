@@ -50,6 +50,7 @@ SMALL = {
             "regularisation": 1e-8,
             "tolerance": 1e-5,
             "device": "auto",
+            "seed": 0,
         }
         for name, points in (("tiny2", 200), ("tiny3", 40))
     },
