@@ -86,7 +86,8 @@ def _balance(problem: _Hinges, regularisation: float, proposal: Ints, middle: fl
         proposal, steeper = NO_KINKS, spline.steeper_first
         # mu = 1 penalises the first slope alone: right if that one is steeper still; mu = 0 likewise for the last.
         at_end = (middle == 1.0 and steeper >= 0) or (middle == 0.0 and steeper <= 0)
-        if at_end or regularisation * abs(steeper) <= BALANCE * problem.misfit(spline) or turn == MAX_TILTS - 1:
+        balanced = regularisation * abs(steeper) <= BALANCE * problem.misfit(spline)
+        if at_end or balanced or high - low <= 1e-15 or turn == MAX_TILTS - 1:
             break
         # Regula falsi on a falling function; an end that stays twice loses half its height, so that it moves too.
         if steeper > 0:
@@ -95,7 +96,7 @@ def _balance(problem: _Hinges, regularisation: float, proposal: Ints, middle: fl
             high, at_high, at_low, side = middle, steeper, at_low / (2 if side < 0 else 1), -1
         if np.isinf(at_high) or np.isinf(at_low):
             middle = high if np.isinf(at_high) else low
-        elif turn % 3 == 2:  # now and then in the middle, whatever the curve's shape
+        elif turn > 12 and turn % 2:  # slow so far: every other time in the middle, whatever the curve's shape
             middle = (low + high) / 2
         else:
             middle = low + (high - low) * at_low / (at_low - at_high)
@@ -128,8 +129,8 @@ class _Hinges:
         self.x, self.y, self.share = x, y, share
         self.gaps = np.diff(x)
         self.rounds = 0
-        # A better fit than a millionth of the variance is rounding.
-        self.least_misfit = 1e-6 * float(share @ (y - share @ y) ** 2)
+        # What matters less than this share of the variance is not worth balancing.
+        self.least_misfit = 1e-4 * float(share @ (y - share @ y) ** 2)
 
     def flat(self) -> _Spline:
         """Where to begin when nothing is known: no kink at all."""
