@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import linprog
 
 from firmbound.arrays import Floats, Ints, finite_array
 from firmbound.errors import InvalidInput
+from firmbound.simplex import highest_minimum
 
 # Risks are computed in units of the largest penalty. Rounding the ratios to this many digits makes them the same bits
 # whatever common factor penalty and costs carry, so decisions are identical, not nearly so (App. "Parameter Space").
@@ -187,13 +187,7 @@ def _largest_gain(penalty: Floats) -> float:
     This is the value of a matrix game, by linear programming.
     """
     matrix = penalty - penalty.min(axis=1, keepdims=True)
-    classes = matrix.shape[0]
-    objective = np.append(np.zeros(classes), -1.0)
-    upper = np.hstack([-matrix.T, np.ones((classes, 1))])
-    simplex = np.append(np.ones(classes), 0.0)[None, :]
-    bounds = [(0.0, None)] * classes + [(None, None)]
-    solved = linprog(objective, A_ub=upper, b_ub=np.zeros(classes), A_eq=simplex, b_eq=[1.0], bounds=bounds)
-    return -float(solved.fun or 0.0)
+    return highest_minimum(matrix.T, np.zeros(len(matrix))) or 0.0
 
 
 def _round_significant(values: Floats) -> Floats:

@@ -15,6 +15,12 @@ from firmbound.errors import BundleError
 from tests.conftest import COSTS
 
 
+def fresh_evidence(rule, sequences, seed):
+    """Of the problem that the fixtures' rules were fitted on."""
+    classes, horizon = rule.problem.classes, rule.problem.horizon
+    return firmbound.datasets.gaussian(classes, sequences, horizon, seed, dimension=3, separation=0.8).evidence
+
+
 @pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
 @pytest.mark.parametrize("cost", COSTS)
 def test_the_fitted_rule_is_close_to_the_exact_optimum(request, rule_name, cost):
@@ -30,9 +36,7 @@ def test_the_fitted_rule_is_close_to_the_exact_optimum(request, rule_name, cost)
 @pytest.mark.parametrize("cost", COSTS)
 def test_one_sequence_at_a_time_is_the_same_decision(request, rule_name, cost):
     rule = request.getfixturevalue(rule_name)
-    fresh = firmbound.datasets.gaussian(
-        rule.problem.classes, 200, rule.problem.horizon, seed=6, dimension=3, separation=0.8
-    ).evidence
+    fresh = fresh_evidence(rule, 200, seed=6)
     for t in range(1, rule.problem.horizon + 1):
         outlook = rule.outlook(fresh[:, t - 1], t=t, cost=cost)
         steps = [rule.step(row, t=t, cost=cost) for row in fresh[:, t - 1]]
@@ -77,9 +81,7 @@ def test_a_bad_step_is_refused(two_class_rule, evidence, t):
 def test_step_by_step_equals_whole_sequences(request, rule_name, cost):
     """Streaming is the definition, batch the fast path."""
     rule = request.getfixturevalue(rule_name)
-    fresh = firmbound.datasets.gaussian(
-        rule.problem.classes, 300, rule.problem.horizon, seed=5, dimension=3, separation=0.8
-    ).evidence
+    fresh = fresh_evidence(rule, 300, seed=5)
     chosen = rule.decide(fresh, cost=cost)
     for index, sequence in enumerate(fresh):
         for t in range(1, rule.problem.horizon + 1):

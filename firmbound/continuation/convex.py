@@ -59,8 +59,8 @@ class ConvexOptions:
     points: weighted points a time step. regularisation: weight of the largest slopes; "cv" finds one at each time step
     by five-fold cross-validation. None for either: the solver's measured default. tolerance: largest broken constraint
     and relative gap at which a solver may stop. solver: see `solvers`; "auto" chooses by the number of classes.
-    pieces: of the max-affine solver (None: one a class). compression: "cells" uses
-    all sequences, "subsample" `points` random ones as the paper does. device: where torch solvers run.
+    pieces: of the max-affine solver (None: one a class). compression: "cells" uses all sequences, "subsample" `points`
+    random ones as the paper does. device: where torch solvers run.
     """
 
     points: int | None = None
@@ -173,11 +173,11 @@ class AnchoredPoints:
         counts = self.cells.sums(np.ones((len(next_risk), 1)), fold, FOLDS)[:, :, 0]
         # A cell with no sequence left keeps its place with a weight that does not count.
         least = 1e-6
+        inside, corners, total = _inside(self.cells), np.ones(len(self.corner_risk)), sums.sum(axis=0)
         parts = []
         for number in range(FOLDS):
-            rest, held = counts.sum(axis=0) - counts[number], counts[number]
-            means = (sums.sum(axis=0) - sums[number]) / np.maximum(rest, least)[:, None]
-            inside, corners = _inside(self.cells), np.ones(len(self.corner_risk))
+            rest, held = self.cells.weights - counts[number], counts[number]
+            means = (total - sums[number]) / np.maximum(rest, least)[:, None]
             weights = np.append(np.maximum(rest, least)[inside], self.corner_weight * corners)[self.order]
             held_weights = np.append(held[inside], 0.0 * corners)[self.order]
             held_means = sums[number] / np.maximum(held, least)[:, None]

@@ -20,10 +20,9 @@ from firmbound.arrays import Floats, Ints
 class ConvexFit:
     """A solution: max over rows of <slopes, x> + offsets, and how good it is.
 
-    `values` (m,) are the fitted f_i; `violation` is the largest amount by which the solver's
-    pieces broke convexity, before the maximum over all of them, which breaks none, was taken as the fit;
-    `gap` is how far the objective may lie above the least possible, as a share of it; `rounds` counts the solver's
-    iterations.
+    `values` (m,) are the fitted f_i; `violation` is the largest amount by which the solver's pieces broke convexity,
+    before the maximum over all of them, which breaks none, was taken as the fit; `gap` is how far the objective may lie
+    above the least possible, as a share of it; `rounds` counts the solver's iterations.
     """
 
     values: Floats

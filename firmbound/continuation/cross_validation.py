@@ -7,6 +7,7 @@ and values share the compressed points and whatever a solver prepared for them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -29,12 +30,12 @@ class Fold:
     held_targets: Floats
     held_weights: Floats
 
-    @property
+    @cached_property
     def held_variance(self) -> Floats:
         mean = np.average(self.held_targets, axis=0, weights=self.held_weights)
         return np.asarray(np.average((self.held_targets - mean) ** 2, axis=0, weights=self.held_weights))
 
-    @property
+    @cached_property
     def varying(self) -> Bools:
         """Costs whose held-out means differ at all."""
         return np.asarray(self.held_variance > 1e-24, dtype=np.bool_)

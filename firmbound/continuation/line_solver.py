@@ -217,7 +217,7 @@ class _Hinges:
         """The best hinge inside each segment, if it helps; and the best gain of all."""
         best = float(gains.min(initial=0.0))
         if best >= -TOLERANCE:
-            return np.empty(0, dtype=np.int64), best
+            return NO_KINKS, best
         found = []
         for start, end in pairwise(nodes):
             inner = gains[start : end - 1]  # gains[k - 1] belongs to point k

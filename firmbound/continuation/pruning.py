@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.spatial import HalfspaceIntersection, QhullError
 
 from firmbound.arrays import Bools, Floats, Ints
+from firmbound.simplex import highest_minimum
 
 # Largest change of the surface, in units of the penalty, anywhere on the simplex: rounding of risks, no more.
 TOLERANCE = 1e-9
@@ -64,14 +64,6 @@ def _vertices(slopes: Floats, offsets: Floats) -> Floats:
 
 
 def _undercut(slopes: Floats, offsets: Floats, piece: int, others: Ints) -> float:
-    """max over the simplex of (lowest other piece) - piece."""
-    count, classes = len(others), slopes.shape[1]
-    objective = np.append(np.zeros(classes), -1.0)
-    # depth + <slope_p - slope_q, x> <= offset_q - offset_p
-    upper = np.column_stack([slopes[piece] - slopes[others], np.ones(count)])
-    simplex = np.append(np.ones(classes), 0.0)[None, :]
-    bounds = [(0.0, None)] * classes + [(None, None)]
-    solved = linprog(
-        objective, A_ub=upper, b_ub=offsets[others] - offsets[piece], A_eq=simplex, b_eq=[1.0], bounds=bounds
-    )
-    return np.inf if solved.fun is None else -float(solved.fun)
+    """max over the simplex of (lowest other piece) - piece; a piece that cannot be judged is kept."""
+    depth = highest_minimum(slopes[others] - slopes[piece], offsets[others] - offsets[piece])
+    return np.inf if depth is None else depth

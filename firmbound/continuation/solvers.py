@@ -19,7 +19,7 @@ import numpy as np
 from firmbound.arrays import Floats, Ints
 from firmbound.continuation.convex_objective import ConvexFit
 from firmbound.continuation.interior_point import fit_interior_point, near_pairs
-from firmbound.continuation.line_solver import fit_line
+from firmbound.continuation.line_solver import NO_KINKS, fit_line
 
 SolverName = Literal["auto", "line", "interior-point", "admm", "max-affine"]
 # Above this the interior point's slopes outgrow the data: 1,000 points have 12,000 numbers to fit at 12 classes.
@@ -47,7 +47,7 @@ class Line:
     points: Floats
 
     def __call__(self, targets: Floats, weights: Floats, regularisation: float) -> list[ConvexFit]:
-        fits, kinks, tilt = [], np.empty(0, dtype=np.int64), 0.5
+        fits, kinks, tilt = [], NO_KINKS, 0.5
         for target in targets.T:
             fit = fit_line(self.points[:, 0], target, weights, regularisation, kinks, tilt)
             # Neighbouring costs bend at nearly the same places.
