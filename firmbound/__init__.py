@@ -12,11 +12,12 @@ from firmbound.version import __version__
 
 _HOME = {
     "datasets": "firmbound.datasets",
-    "fit_stopping_rule": "firmbound.stopping_rule",
+    "fit_stopping_rule": "firmbound.fitting",
     "StoppingRule": "firmbound.stopping_rule",
     "Outlook": "firmbound.stopping_rule",
     "Step": "firmbound.stopping_rule",
     "ConvexOptions": "firmbound.continuation.convex",
+    "ProcessOptions": "firmbound.continuation.gaussian_process",
     "DecisionProblem": "firmbound.costs",
     "Decisions": "firmbound.trajectories",
     "Oracle": "firmbound.oracle",

@@ -49,7 +49,16 @@ def induce(
     surfaces: dict[int, RiskSurface] = {}
     for t in reversed(steps):
         fitted = run.submit(
-            f"fit t={t}", _fit, prepared.pop(t), minimum, evidence_at, prior, problem, fitter.statistic, t
+            f"fit t={t}",
+            _fit,
+            prepared.pop(t),
+            minimum,
+            surfaces.get(t + 1),
+            evidence_at,
+            prior,
+            problem,
+            fitter.statistic,
+            t,
         )
         surfaces[t], minimum = fitted.result()
         if progress is not None:
@@ -77,6 +86,7 @@ def _prepare(fitter: SurfaceFitter, evidence_at: Callable[[int], NDArray[Any]], 
 def _fit(
     prepared: PreparedFit,
     next_minimum: Floats,
+    later: RiskSurface | None,
     evidence_at: Callable[[int], NDArray[Any]],
     prior: Floats,
     problem: DecisionProblem,
@@ -84,7 +94,7 @@ def _fit(
     t: int,
 ) -> tuple[RiskSurface, Floats]:
     """One backward step: the surface at t, and the minimum risk (n, C) of every sequence at t."""
-    surface = prepared.fit(next_minimum)
+    surface = prepared.fit(next_minimum, later)
     evidence = evidence_at(t)
     belief = posterior(evidence, prior)
     continuation = expected_minimum(surface, evidence, belief, statistic, problem) + problem.next_cost(t)

@@ -4,42 +4,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from statistics import NormalDist
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Bools, Floats, Ints
-from firmbound.backward_induction import Progress, expected_minimum, induce, statistic_of
+from firmbound.backward_induction import expected_minimum, statistic_of
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.continuation.affine import MinAffineSurface
-from firmbound.continuation.convex import ConvexFitter, ConvexOptions
-from firmbound.continuation.surface import RiskSurface, Statistic, SurfaceFitter
+from firmbound.continuation.kernel_surface import KernelSurface
+from firmbound.continuation.surface import RiskSurface, Statistic, UncertainSurface
 from firmbound.costs import TIE, DecisionProblem
 from firmbound.errors import BundleError, InvalidInput
-from firmbound.posterior import class_prior, log_likelihood_ratios, posterior, softmax
-from firmbound.schedule import Schedule
+from firmbound.posterior import log_likelihood_ratios, posterior, softmax
 from firmbound.trajectories import Decisions, check_evidence, check_step_evidence
 
 KIND = "stopping-rule"
-Method = Literal["cfl"]
 
 # How a saved surface comes back: its kind names its class.
-SURFACES: Mapping[str, Callable[..., RiskSurface]] = {MinAffineSurface.kind: MinAffineSurface}
+SURFACES: Mapping[str, Callable[..., RiskSurface]] = {
+    MinAffineSurface.kind: MinAffineSurface,
+    KernelSurface.kind: KernelSurface.from_arrays,
+}
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """How things stand after t observations, for each of n sequences; risks in the units of the penalty."""
+    """How things stand after t observations, for each of n sequences; risks in the units of the penalty.
+
+    deviation: standard deviation of the continuation risk; nan where the rule's method gives none.
+    """
 
     decided: Bools
     label: Ints
     posterior: Floats
     stopping_risk: Floats
     continuation_risk: Floats
+    deviation: Floats
 
 
 class Step(NamedTuple):
@@ -55,12 +61,29 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """Stop after t observations when the risk of stopping is no higher than that of going on; at T, stop anyway."""
+    """Stop after t observations when the risk of stopping is no higher than that of going on; at T, stop anyway.
+
+    confidence: how probable it must be, given the uncertainty of the fitted risk, that stopping is no riskier. One half
+    compares the best estimates; more waits in doubt, for methods that know their uncertainty.
+    """
 
     problem: DecisionProblem
     prior: Floats
     statistic: Statistic
     surfaces: Sequence[RiskSurface]
+    confidence: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.confidence < 1.0:
+            raise InvalidInput("confidence", "lie in [0.5, 1)", self.confidence, "0.5 compares the best estimates.")
+        if self.confidence > 0.5 and not all(isinstance(surface, UncertainSurface) for surface in self.surfaces):
+            raise InvalidInput(
+                "confidence", "be 0.5 for a rule without uncertainty", self.confidence, "Fit with method='gp'."
+            )
+
+    def with_confidence(self, confidence: float) -> StoppingRule:
+        """The same rule, stopping only when that is better with this probability; nothing is fitted again."""
+        return replace(self, confidence=confidence)
 
     @property
     def costs(self) -> Floats:
@@ -72,7 +95,7 @@ class StoppingRule:
             raise InvalidInput("t", f"lie in 1..{self.problem.horizon - 1}", t, "At the horizon there is no next step.")
         index = self.problem.cost_index(cost)
         values = check_step_evidence(evidence, self.problem.classes)
-        return self.problem.scale * self._continuation(values, posterior(values, self.prior), t, index)
+        return self.problem.scale * self._continuation(values, posterior(values, self.prior), t, index)[0]
 
     def outlook(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Outlook:
         """Decide for n sequences of which t observations are in, from their evidence (n, K); t in 1..T.
@@ -86,10 +109,14 @@ class StoppingRule:
         belief = posterior(values, self.prior)
         stopping = self.problem.stopping_risk(belief)
         last = t == self.problem.horizon
-        going_on = np.full(len(values), np.inf) if last else self._continuation(values, belief, t, index)
+        going_on = limit = np.full(len(values), np.inf)
+        deviation = np.full(len(values), np.nan)
+        if not last:
+            going_on, limit = self._continuation(values, belief, t, index)
+            deviation = self._deviation(values, belief, t, index)
         scale = self.problem.scale
         label = self.problem.best_label(belief)
-        return Outlook(stopping <= going_on, label, belief, scale * stopping, scale * going_on)
+        return Outlook(stopping <= limit, label, belief, scale * stopping, scale * going_on, scale * deviation)
 
     def step(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Step:
         """`outlook` for one sequence, (K,) evidence: the same decision in a few microseconds."""
@@ -103,14 +130,18 @@ class StoppingRule:
         belief = softmax(values + self._log_prior)
         # Risk of each decision, then the least that any look could leave: one product for all.
         risks = belief @ self._penalties
-        stopping, going_on = float(risks[:-1].min()), math.inf
+        stopping, going_on, limit = float(risks[:-1].min()), math.inf, math.inf
         label = int((risks[:-1] <= stopping + TIE).argmax())
         if t < problem.horizon:
             surface, price = self._ahead(t, cost)
-            expected = surface.at(belief if self.statistic == "posterior" else log_likelihood_ratios(values))
-            going_on = max(expected, float(risks[-1])) + price
+            statistic = belief if self.statistic == "posterior" else log_likelihood_ratios(values)
+            least, expected = float(risks[-1]), surface.at(statistic)
+            limit = going_on = max(expected, least) + price
+            if self._margin and isinstance(surface, UncertainSurface):
+                doubt = self._margin * float(surface.deviation(statistic[None])[0, 0])
+                limit = max(expected - doubt, least) + price
         scale = problem.scale
-        return Step(stopping <= going_on, label, t, belief, scale * stopping, scale * going_on)
+        return Step(stopping <= limit, label, t, belief, scale * stopping, scale * going_on)
 
     def decide(self, evidence: ArrayLike, *, cost: float | None = None) -> Decisions:
         """When and what is decided on whole sequences, (n, T, K) evidence."""
@@ -125,7 +156,7 @@ class StoppingRule:
             belief = posterior(evidence_now, self.prior)
             stop = np.ones(len(waiting), dtype=np.bool_)
             if t < horizon:
-                stop = self.problem.stopping_risk(belief) <= self._continuation(evidence_now, belief, t, index)
+                stop = self.problem.stopping_risk(belief) <= self._continuation(evidence_now, belief, t, index)[1]
             time[waiting[stop]] = t
             label[waiting[stop]] = self.problem.best_label(belief[stop])
             waiting = waiting[~stop]
@@ -144,7 +175,8 @@ class StoppingRule:
         for t, surface in enumerate(self.surfaces, start=1):
             arrays |= {f"surface/{t}/{name}": array for name, array in surface.arrays().items()}
         kinds = [surface.kind for surface in self.surfaces]
-        write_bundle(path, kind=KIND, header={"statistic": self.statistic, "surfaces": kinds}, arrays=arrays)
+        header = {"statistic": self.statistic, "surfaces": kinds, "confidence": self.confidence}
+        write_bundle(path, kind=KIND, header=header, arrays=arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> StoppingRule:
@@ -157,7 +189,7 @@ class StoppingRule:
                 start = f"surface/{t}/"
                 parts = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
                 surfaces.append(SURFACES[kind](**parts))
-            rule = cls(problem, arrays["prior"], header["statistic"], surfaces)
+            rule = cls(problem, arrays["prior"], header["statistic"], surfaces, float(header.get("confidence", 0.5)))
             rule._check_whole()
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as found:
             raise BundleError(f"{path} is no stopping rule that this version can read: {found!r}") from None
@@ -204,62 +236,25 @@ class StoppingRule:
     def _found(self) -> dict[tuple[int, float | None], tuple[RiskSurface, float]]:
         return {}
 
-    def _continuation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> Floats:
-        """In units of the scale, from evidence (n, K) and its posterior.  -> (n,)."""
-        expected = expected_minimum(self._surface(t, index), evidence, belief, self.statistic, self.problem)[:, 0]
-        return np.asarray(expected + self.problem.next_cost(t)[index], dtype=np.float64)
+    @cached_property
+    def _margin(self) -> float:
+        """Standard deviations by which stopping must be better."""
+        return NormalDist().inv_cdf(self.confidence)
 
+    def _continuation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> tuple[Floats, Floats]:
+        """Continuation risk, and the stopping risk below which to stop; in units of the scale, (n, K) -> (n,) each."""
+        surface = self._surface(t, index)
+        expected = expected_minimum(surface, evidence, belief, self.statistic, self.problem)[:, 0]
+        price = self.problem.next_cost(t)[index]
+        going_on = np.asarray(expected + price, dtype=np.float64)
+        if not self._margin:
+            return going_on, going_on
+        doubt = self._margin * self._deviation(evidence, belief, t, index)
+        return going_on, np.maximum(going_on - doubt, self.problem.least_risk(belief) + price)
 
-def fit_stopping_rule(
-    evidence: ArrayLike,
-    *,
-    costs: ArrayLike,
-    penalty: ArrayLike = 10.0,
-    prior: ArrayLike | None = None,
-    delay: ArrayLike | None = None,
-    method: Method = "cfl",
-    options: ConvexOptions | None = None,
-    schedule: Schedule | None = None,
-    progress: Progress | None = None,
-    seed: int = 0,
-) -> StoppingRule:
-    """Fit the rules of all `costs` on evidence (n, T, K), which needs no labels.
-
-    penalty: a number, a (K,) vector or a (K, K) matrix (row = true class, column = decision). prior: (K,), uniform by
-    default. delay: (T,) factors on the cost of each observation. `seed` is for methods that draw at random; "cfl" does
-    so for random subsamples and for the folds of cross-validation.
-
-    >>> problem = firmbound.datasets.gaussian(classes=2, sequences=20_000)
-    >>> rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.02, 0.2, 0.4], penalty=10.0)
-    >>> rule.decide(problem.evidence, cost=0.2).time.mean()
-    """
-    values = check_evidence(evidence)
-    _, horizon, classes = values.shape
-    problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
-    fitter = make_fitter(method, problem, options, seed=seed)
-    return fit_from_slices(
-        lambda t: values[:, t - 1], class_prior(prior, classes), problem, fitter, schedule=schedule, progress=progress
-    )
-
-
-def fit_from_slices(
-    evidence_at: Callable[[int], NDArray[Any]],
-    prior: Floats,
-    problem: DecisionProblem,
-    fitter: SurfaceFitter,
-    *,
-    schedule: Schedule | None = None,
-    progress: Progress | None = None,
-) -> StoppingRule:
-    """As `fit_stopping_rule`, asking for evidence one time step at a time: it may lie on disk, larger than memory."""
-    surfaces = induce(evidence_at, prior, problem, fitter, schedule=schedule, progress=progress)
-    return StoppingRule(problem, prior, fitter.statistic, surfaces)
-
-
-def make_fitter(
-    method: Method, problem: DecisionProblem, options: ConvexOptions | None = None, *, seed: int = 0
-) -> SurfaceFitter:
-    """The estimator of a method's name, for a decision problem."""
-    if method == "cfl":
-        return ConvexFitter(problem.stopping_risk(np.eye(problem.classes)), options or ConvexOptions(), seed)
-    raise InvalidInput("method", "be 'cfl'", repr(method))
+    def _deviation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> Floats:
+        """Standard deviation of the continuation risk; nan where the surface knows none."""
+        surface = self._surface(t, index)
+        if not isinstance(surface, UncertainSurface):
+            return np.full(len(evidence), np.nan)
+        return surface.deviation(statistic_of(evidence, belief, self.statistic))[:, 0]

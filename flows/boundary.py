@@ -3,8 +3,8 @@
 import numpy as np
 from prefect import flow, get_run_logger
 
-from firmbound.continuation.affine import worst_quality
-from firmbound.stopping_rule import fit_from_slices, make_fitter
+from firmbound.continuation.surface import worst_facts
+from firmbound.fitting import fit_from_slices, make_fitter
 from firmbound.store import TrajectoryStore
 from flows.params import Params
 from flows.progress import progress
@@ -19,21 +19,20 @@ def boundary_flow(dataset: str, params: Params) -> None:
     section = params.boundary[dataset]
     store = TrajectoryStore(stage_folder(dataset, "features") / "train.zarr")
     about = store.description
+    prior = np.array(about.prior)
     problem = section.decision_problem(classes=about.classes, horizon=about.horizon)
     with progress(f"{dataset}: {len(section.costs)} costs, backward from t = {about.horizon - 1}") as advance:
         rule = fit_from_slices(
             store.evidence_at,
-            np.array(about.prior),
+            prior,
             problem,
-            make_fitter(section.method, problem, section.options(), seed=section.seed),
+            make_fitter(section.method, problem, prior, section.options(), seed=section.seed),
             schedule=PrefectSchedule(dataset),
             progress=advance,
         )
-    rule.save(stage_folder(dataset, "boundary"))
-    pieces = [len(surface.arrays()["offsets"]) for surface in rule.surfaces]
-    worst = ", ".join(f"{name} {value:.2g}" for name, value in worst_quality(rule.surfaces).items())
-    log = get_run_logger()
-    log.info("%s: %d surfaces with %.0f pieces on average; at worst %s", dataset, len(pieces), np.mean(pieces), worst)
+    rule.with_confidence(section.confidence).save(stage_folder(dataset, "boundary"))
+    worst = ", ".join(f"{name} {value:.2g}" for name, value in worst_facts(rule.surfaces).items())
+    get_run_logger().info("%s: %d surfaces; at most %s", dataset, len(rule.surfaces), worst)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
 
 from firmbound.continuation.convex import ConvexOptions
+from firmbound.continuation.gaussian_process import ProcessOptions, ProcessSolver
+from firmbound.continuation.kernel_surface import KernelName
 from firmbound.continuation.solvers import SolverName
+from firmbound.continuation.surface import Statistic
 from firmbound.costs import DecisionProblem
 from firmbound.datasets import GeneratedProblem, gaussian, oscillating
 from firmbound.errors import InvalidInput, ParameterError
@@ -68,10 +71,22 @@ class OscillatingFeatures(GeneratedFeatures):
 Features = Annotated[GaussianFeatures | OscillatingFeatures, Field(discriminator="kind")]
 
 
-class Boundary(Section):
+class BoundarySection(Section):
+    """The decision problem, whatever estimates its continuation risk."""
+
     penalty: float | list[float] | list[list[float]]
     costs: list[float]
     delay: list[float] | None
+    device: Literal["cpu", "cuda", "auto"]
+    seed: NonNegativeInt
+
+    def decision_problem(self, *, classes: int, horizon: int) -> DecisionProblem:
+        return DecisionProblem.create(
+            classes=classes, horizon=horizon, penalty=self.penalty, costs=self.costs, delay=self.delay
+        )
+
+
+class ConvexBoundary(BoundarySection):
     method: Literal["cfl"]
     solver: SolverName
     points: PositiveInt | None
@@ -79,8 +94,10 @@ class Boundary(Section):
     compression: Literal["cells", "subsample"]
     regularisation: PositiveFloat | Literal["cv"] | None
     tolerance: PositiveFloat
-    device: Literal["cpu", "cuda", "auto"]
-    seed: NonNegativeInt
+
+    @property
+    def confidence(self) -> float:
+        return 0.5  # least squares do not know how sure they are
 
     def options(self) -> ConvexOptions:
         return ConvexOptions(
@@ -93,10 +110,40 @@ class Boundary(Section):
             device=self.device,
         )
 
-    def decision_problem(self, *, classes: int, horizon: int) -> DecisionProblem:
-        return DecisionProblem.create(
-            classes=classes, horizon=horizon, penalty=self.penalty, costs=self.costs, delay=self.delay
+
+class ProcessBoundary(BoundarySection):
+    method: Literal["gp"]
+    solver: ProcessSolver
+    statistic: Statistic
+    kernel: KernelName
+    temperature: Annotated[float, Field(ge=1)] | None
+    inducing: PositiveInt | None
+    points: PositiveInt | None
+    scaling: Literal["share", "risk"]
+    noise: Literal["local", "uniform"]
+    epochs: PositiveInt
+    batch: PositiveInt
+    learning_rate: PositiveFloat
+    confidence: Annotated[float, Field(ge=0.5, lt=1.0)]
+
+    def options(self) -> ProcessOptions:
+        return ProcessOptions(
+            solver=self.solver,
+            statistic=self.statistic,
+            kernel=self.kernel,
+            temperature=self.temperature,
+            inducing=self.inducing,
+            points=self.points,
+            scaling=self.scaling,
+            noise=self.noise,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            device=self.device,
         )
+
+
+Boundary = Annotated[ConvexBoundary | ProcessBoundary, Field(discriminator="method")]
 
 
 class Runner(Section):
@@ -150,7 +197,9 @@ def _check_dataset(params: Params, dataset: str) -> None:
     try:
         problem = params.features[dataset].problem("train")
         boundary = params.boundary[dataset]
-        boundary.options().check_classes(problem.classes)
+        options = boundary.options()
+        if isinstance(options, ConvexOptions):
+            options.check_classes(problem.classes)
         boundary.decision_problem(classes=problem.classes, horizon=problem.horizon)
     except InvalidInput as found:
         raise ParameterError(f"{dataset}: {found.name}", found.rule, found.got, found.advice) from None
@@ -163,6 +212,8 @@ def _explain(problem: ValidationError) -> ParameterError:
     branches = {
         "gaussian",
         "oscillating",
+        "cfl",
+        "gp",
         "float",
         "list[float]",
         "list[list[float]]",
@@ -174,6 +225,10 @@ def _explain(problem: ValidationError) -> ParameterError:
     if first["type"] == "extra_forbidden":
         advice = f"Correct its spelling or remove it.{more}"
         return ParameterError(place, "be a known key", f"an unknown one with value {first['input']!r}", advice)
+    if first["type"] == "union_tag_invalid":
+        chosen = first["ctx"]
+        place = f"{place}.{chosen['discriminator'].strip(chr(39))}"
+        return ParameterError(place, f"be one of {chosen['expected_tags']}", repr(chosen["tag"]), more.strip())
     if first["type"] in {"missing", "union_tag_not_found"}:
         return ParameterError(place, "be given", "nothing", f"See params.yaml of the release for its meaning.{more}")
     return ParameterError(place, f"be valid: {first['msg'].lower()}", repr(first["input"]), more.strip())

@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 
-from firmbound.continuation.affine import worst_quality
+from firmbound.continuation.surface import worst_facts
 from firmbound.publishing import publish
 from firmbound.report import figures
 from firmbound.report.page import Section, render_page
@@ -33,7 +33,7 @@ def report_flow(dataset: str, params: Params) -> None:
         "penalty": params.boundary[dataset].penalty,
         "train": params.features[dataset].sequences.train,
         "test": test.description.sequences,
-        "gap": worst_quality(rule.surfaces)["gap"],
+        "fit": worst_facts(rule.surfaces),
     }
     with publish(stage_folder(dataset, "report")) as folder:
         write_report(folder, dataset, facts, rows, sections)

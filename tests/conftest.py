@@ -15,6 +15,7 @@ settings.register_profile(
 settings.load_profile("firmbound")
 
 COSTS = [0.05, 0.3]
+RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class_process"]
 
 
 @pytest.fixture(scope="session")
@@ -36,6 +37,16 @@ def two_class_rule(two_classes: GaussianProblem) -> StoppingRule:
 def three_class_rule(three_classes: GaussianProblem) -> StoppingRule:
     options = firmbound.ConvexOptions(points=60)
     return firmbound.fit_stopping_rule(three_classes.evidence, costs=COSTS, penalty=10.0, options=options)
+
+
+@pytest.fixture(scope="session")
+def two_class_process(two_classes: GaussianProblem) -> StoppingRule:
+    return firmbound.fit_stopping_rule(two_classes.evidence, costs=COSTS, penalty=10.0, method="gp")
+
+
+@pytest.fixture(scope="session")
+def three_class_process(three_classes: GaussianProblem) -> StoppingRule:
+    return firmbound.fit_stopping_rule(three_classes.evidence, costs=COSTS, penalty=10.0, method="gp")
 
 
 @pytest.fixture

@@ -77,7 +77,14 @@ class Links(HTMLParser):
 def test_the_page_needs_nothing_else_and_says_the_numbers(case):
     rule, problem = case
     rows = rows_of(rule, problem)
-    facts = {"classes": 2, "horizon": rule.problem.horizon, "penalty": 10.0, "train": 6_000, "test": 6_000, "gap": 1e-6}
+    facts = {
+        "classes": 2,
+        "horizon": rule.problem.horizon,
+        "penalty": 10.0,
+        "train": 6_000,
+        "test": 6_000,
+        "fit": {"gap": 1e-6},
+    }
     sections = [
         Section("speed_accuracy", "Speed", "text & <more>", figures.speed_accuracy(rows)),
         Section("hitting_times", "Times", "text", figures.hitting_times(rows)),

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from firmbound.bundle import write_bundle
 from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.pruning import prune
 from firmbound.errors import BundleError
-from tests.conftest import COSTS
+from tests.conftest import COSTS, RULES
 
 
 def fresh_evidence(rule, sequences, seed):
@@ -21,7 +23,7 @@ def fresh_evidence(rule, sequences, seed):
     return firmbound.datasets.gaussian(classes, sequences, horizon, seed, dimension=3, separation=0.8).evidence
 
 
-@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+@pytest.mark.parametrize("rule_name", RULES)
 @pytest.mark.parametrize("cost", COSTS)
 def test_the_fitted_rule_is_close_to_the_exact_optimum(request, rule_name, cost):
     rule = request.getfixturevalue(rule_name)
@@ -32,7 +34,7 @@ def test_the_fitted_rule_is_close_to_the_exact_optimum(request, rule_name, cost)
     assert regret / oracle.bayes_risk[COSTS.index(cost)] < (0.004 if classes == 2 else 0.01)
 
 
-@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+@pytest.mark.parametrize("rule_name", RULES)
 @pytest.mark.parametrize("cost", COSTS)
 def test_one_sequence_at_a_time_is_the_same_decision(request, rule_name, cost):
     rule = request.getfixturevalue(rule_name)
@@ -76,7 +78,7 @@ def test_a_bad_step_is_refused(two_class_rule, evidence, t):
         two_class_rule.step(evidence, t=t, cost=COSTS[0])
 
 
-@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+@pytest.mark.parametrize("rule_name", RULES)
 @pytest.mark.parametrize("cost", COSTS)
 def test_step_by_step_equals_whole_sequences(request, rule_name, cost):
     """Streaming is the definition, batch the fast path."""
@@ -107,7 +109,7 @@ def test_decisions_do_not_change_when_penalty_and_costs_are_scaled(factor):
     assert np.allclose(ratio, factor)
 
 
-@pytest.mark.parametrize("rule_name", ["two_class_rule", "three_class_rule"])
+@pytest.mark.parametrize("rule_name", RULES)
 def test_saved_equals_loaded(request, rule_name, tmp_path):
     rule = request.getfixturevalue(rule_name)
     rule.save(tmp_path / "rule")
@@ -118,45 +120,74 @@ def test_saved_equals_loaded(request, rule_name, tmp_path):
         for t in (1, rule.problem.horizon - 1):
             one = rule.continuation_risk(fresh[:, t - 1], t=t, cost=cost)
             assert np.array_equal(one, again.continuation_risk(fresh[:, t - 1], t=t, cost=cost))
+    assert np.array_equal(
+        rule.outlook(fresh[:, 0], t=1, cost=COSTS[0]).deviation,
+        again.outlook(fresh[:, 0], t=1, cost=COSTS[0]).deviation,
+        equal_nan=True,
+    )
     again.save(tmp_path / "copy")
     for name in ("header.json", "arrays.safetensors"):
         assert (tmp_path / "rule" / name).read_bytes() == (tmp_path / "copy" / name).read_bytes()
 
 
-def test_dearer_observations_mean_earlier_decisions(two_class_rule, two_classes):
-    cheap, dear = (two_class_rule.decide(two_classes.evidence, cost=cost).time.mean() for cost in COSTS)
+@pytest.mark.parametrize("rule_name", ["two_class_rule", "two_class_process"])
+def test_dearer_observations_mean_earlier_decisions(request, rule_name, two_classes):
+    rule = request.getfixturevalue(rule_name)
+    cheap, dear = (rule.decide(two_classes.evidence, cost=cost).time.mean() for cost in COSTS)
     assert dear < cheap
 
 
-def test_certain_sequences_are_decided_at_once_even_where_no_training_sequence_was(two_class_rule):
+@pytest.mark.parametrize("rule_name", ["two_class_rule", "two_class_process"])
+def test_certain_sequences_are_decided_at_once_even_where_no_training_sequence_was(request, rule_name):
     certain = np.array([[0.0, 60.0], [60.0, 0.0]])
-    outlook = two_class_rule.outlook(certain, t=1, cost=COSTS[0])
+    outlook = request.getfixturevalue(rule_name).outlook(certain, t=1, cost=COSTS[0])
     assert outlook.decided.all()
     assert outlook.label.tolist() == [1, 0]
     assert np.all(outlook.continuation_risk >= 0)
 
 
-def test_a_prior_moves_decisions_towards_the_likely_class(two_classes):
-    evidence = two_classes.evidence
-    even = fit_stopping_rule(evidence, costs=[0.3])
-    skewed = fit_stopping_rule(evidence, costs=[0.3], prior=[0.1, 0.9])
-    assert skewed.decide(evidence).label.mean() > even.decide(evidence).label.mean() + 0.1
+@pytest.mark.parametrize("method", ["cfl", "gp"])
+class TestWhatUsersMayVary:
+    def test_a_prior_moves_decisions_towards_the_likely_class(self, method, two_classes):
+        evidence = two_classes.evidence
+        even = fit_stopping_rule(evidence, costs=[0.3], method=method)
+        skewed = fit_stopping_rule(evidence, costs=[0.3], prior=[0.1, 0.9], method=method)
+        assert skewed.decide(evidence).label.mean() > even.decide(evidence).label.mean() + 0.1
 
+    def test_a_prior_keeps_the_rule_near_the_optimum(self, method):
+        skewed = {"dimension": 3, "separation": 0.8, "prior": [0.03, 0.97]}
+        train, fresh = (firmbound.datasets.gaussian(2, 20_000, 12, seed, **skewed) for seed in (1, 2))
+        rule = fit_stopping_rule(train.evidence, costs=[0.02], prior=[0.03, 0.97], method=method)
+        oracle = firmbound.solve_gaussian(fresh, costs=[0.02])
+        regret = oracle.regret(fresh.evidence, rule.decide(fresh.evidence), cost=0.02).mean()
+        assert regret / oracle.bayes_risk[0] < 0.01
 
-def test_a_dear_wrong_decision_is_taken_less_often(two_classes):
-    evidence = two_classes.evidence
-    fair = fit_stopping_rule(evidence, costs=[0.3], penalty=10.0).decide(evidence).label.mean()
-    matrix = np.array([[0.0, 10.0], [2.0, 0.0]])  # saying 1 when it is 0 costs five times the other error
-    assert fit_stopping_rule(evidence, costs=[0.3], penalty=matrix).decide(evidence).label.mean() < fair - 0.05
+    def test_a_dear_wrong_decision_is_taken_less_often(self, method, two_classes):
+        evidence = two_classes.evidence
+        fair = fit_stopping_rule(evidence, costs=[0.3], penalty=10.0, method=method).decide(evidence).label.mean()
+        matrix = np.array([[0.0, 10.0], [2.0, 0.0]])  # saying 1 when it is 0 costs five times the other error
+        rule = fit_stopping_rule(evidence, costs=[0.3], penalty=matrix, method=method)
+        assert rule.decide(evidence).label.mean() < fair - 0.05
 
+    def test_a_right_decision_may_cost_something_too(self, method):
+        problem = {"dimension": 3, "separation": 0.8}
+        train, fresh = (firmbound.datasets.gaussian(2, 20_000, 12, seed, **problem) for seed in (1, 2))
+        matrix = np.array([[1.0, 10.0], [6.0, 3.0]])
+        rule = fit_stopping_rule(train.evidence, costs=[0.05], penalty=matrix, method=method)
+        oracle = firmbound.solve_gaussian(fresh, costs=[0.05], penalty=matrix)
+        regret = oracle.regret(fresh.evidence, rule.decide(fresh.evidence), cost=0.05).mean()
+        assert regret / oracle.bayes_risk[0] < 0.002
 
-def test_late_observations_that_cost_more_close_the_window(two_classes):
-    evidence = two_classes.evidence
-    delay = np.where(np.arange(12) < 4, 1.0, 50.0)
-    flat, steep = (fit_stopping_rule(evidence, costs=[0.1], delay=d).decide(evidence).time for d in (None, delay))
-    assert flat.max() == 12
-    assert steep.max() <= 5
-    assert np.mean(steep == 4) > np.mean(flat == 4)
+    def test_late_observations_that_cost_more_close_the_window(self, method, two_classes):
+        evidence = two_classes.evidence
+        delay = np.where(np.arange(12) < 4, 1.0, 50.0)
+        flat, steep = (
+            fit_stopping_rule(evidence, costs=[0.1], delay=d, method=method).decide(evidence).time
+            for d in (None, delay)
+        )
+        assert flat.max() == 12
+        assert steep.max() <= 5
+        assert np.mean(steep == 4) > np.mean(flat == 4)
 
 
 def test_the_last_step_always_decides(two_class_rule):
@@ -193,7 +224,11 @@ def test_bad_questions_are_refused(two_class_rule, call, message):
         ({"costs": [0.0]}, "positive"),
         ({"costs": [5.0]}, "observe twice"),
         ({"penalty": [1.0, 2.0, 3.0]}, "vector"),
-        ({"method": "magic"}, "'cfl'"),
+        ({"method": "magic"}, "'cfl', 'gp'"),
+        ({"method": "gp", "options": firmbound.ConvexOptions()}, "ProcessOptions"),
+        ({"options": firmbound.ProcessOptions()}, "ConvexOptions"),
+        ({"confidence": 0.9}, "without uncertainty"),
+        ({"method": "gp", "confidence": 1.0}, r"\[0.5, 1\)"),
         ({"prior": [0.9, 0.9]}, "sum to 1"),
     ],
 )
@@ -206,7 +241,14 @@ def test_bad_fits_are_refused(arguments, message):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("sha256", "abc"), ("sha256", None), ("statistic", "zzz"), ("statistic", "llr"), ("surfaces", ["x"])],
+    [
+        ("sha256", "abc"),
+        ("sha256", None),
+        ("statistic", "zzz"),
+        ("statistic", "llr"),
+        ("surfaces", ["x"]),
+        ("confidence", 2.0),
+    ],
 )
 def test_edited_headers_are_refused(two_class_rule, tmp_path, key, value):
     two_class_rule.save(tmp_path / "rule")
@@ -223,3 +265,45 @@ def test_foreign_bundles_are_refused(tmp_path):
     write_bundle(tmp_path / "empty", kind="stopping-rule", header={}, arrays={"a": np.zeros(1)})
     with pytest.raises(BundleError, match="no stopping rule that this version can read"):
         StoppingRule.load(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("rule_name", ["two_class_process", "three_class_process"])
+def test_confidence_waits_in_doubt(request, rule_name, tmp_path):
+    rule = request.getfixturevalue(rule_name)
+    fresh = fresh_evidence(rule, 2_000, seed=4)
+    careful = [rule.with_confidence(value) for value in (0.5, 0.8, 0.99)]
+    times = [each.decide(fresh, cost=COSTS[0]).time for each in careful]
+    assert np.array_equal(times[0], rule.decide(fresh, cost=COSTS[0]).time)
+    assert np.all(np.diff(times, axis=0) >= 0)
+    assert times[2].mean() > times[0].mean()
+    careful[2].save(tmp_path / "rule")
+    again = StoppingRule.load(tmp_path / "rule")
+    assert again.confidence == 0.99
+    assert np.array_equal(again.decide(fresh, cost=COSTS[0]).time, times[2])
+    for t in (1, 3, rule.problem.horizon):
+        outlook = again.outlook(fresh[:50, t - 1], t=t, cost=COSTS[0])
+        steps = [again.step(row, t=t, cost=COSTS[0]) for row in fresh[:50, t - 1]]
+        assert [step.decided for step in steps] == outlook.decided.tolist()
+        best = rule.outlook(fresh[:50, t - 1], t=t, cost=COSTS[0])
+        assert np.array_equal(outlook.continuation_risk, best.continuation_risk)
+
+
+def test_who_knows_no_uncertainty_says_so(two_class_rule, two_class_process):
+    evidence = np.zeros((3, 2))
+    assert np.isnan(two_class_rule.outlook(evidence, t=2, cost=COSTS[0]).deviation).all()
+    assert np.all(two_class_process.outlook(evidence, t=2, cost=COSTS[0]).deviation > 0)
+    assert np.isnan(two_class_process.outlook(evidence, t=12, cost=COSTS[0]).deviation).all()
+
+
+def test_deciding_needs_neither_torch_nor_gpytorch(two_class_process, tmp_path):
+    two_class_process.save(tmp_path / "rule")
+    script = (
+        "import sys, numpy as np\nfrom firmbound import StoppingRule\n"
+        "rule = StoppingRule.load(sys.argv[1])\n"
+        "rule.decide(np.zeros((2, 12, 2)), cost=0.05)\n"
+        "print([name for name in ('torch', 'gpytorch', 'linear_operator') if name in sys.modules])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "rule")], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "[]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
-from firmbound.continuation.surface import RiskSurface
 from firmbound.errors import InvalidInput
 
 # Heights of pieces computed together: one MiB stays in the processor's cache, which is up to five times faster.
@@ -92,11 +91,9 @@ class MinAffineSurface:
         count = np.array([0, part.stop - part.start])
         return MinAffineSurface(self.slopes[part], self.offsets[part], count, self.quality[index : index + 1])
 
+    def facts(self) -> Mapping[str, float]:
+        worst = dict(zip(QUALITY, self.quality.max(axis=0).tolist(), strict=True))
+        return worst | {"pieces": float(np.diff(self.starts).max())}
+
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return {"slopes": self.slopes, "offsets": self.offsets, "starts": self.starts, "quality": self.quality}
-
-
-def worst_quality(surfaces: Iterable[RiskSurface]) -> dict[str, float]:
-    """The largest of each number of QUALITY over all time steps and costs; nan where a solver proves no gap."""
-    worst = np.max([surface.arrays()["quality"] for surface in surfaces], axis=(0, 1))
-    return dict(zip(QUALITY, worst.tolist(), strict=True))

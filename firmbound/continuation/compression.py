@@ -46,16 +46,17 @@ def bin_line(posterior: Floats, points: int) -> Compression:
     return _from_cells(posterior, index)
 
 
-def split_cells(posterior: Floats, points: int) -> Compression:
+def split_cells(posterior: Floats, points: int, weights: Floats | None = None) -> Compression:
     """Any number of classes: cut the cell of largest spread until there are `points`.  (n, K) -> m <= points cells.
 
     Spread is the summed squared distance to the cell's mean, in square roots of the posterior; the cut is at the mean
-    of the widest axis. Cells of equal rows are never cut.
+    of the widest axis. Cells of equal rows are never cut. `weights` (n,): how many sequences each row stands for.
     """
     roots = np.sqrt(posterior)
+    sizes = np.ones(len(roots)) if weights is None else weights
     cell = np.zeros(len(roots), dtype=np.int64)
     rows_of = {0: np.arange(len(roots))}
-    heap = [_spread_of(roots, rows_of[0], 0)]
+    heap = [_spread_of(roots, sizes, rows_of[0], 0)]
     while len(rows_of) < points:
         spread, index, axis, threshold = heapq.heappop(heap)
         if spread == 0.0:
@@ -66,21 +67,23 @@ def split_cells(posterior: Floats, points: int) -> Compression:
         rows_of[index], rows_of[new] = rows[~above], rows[above]
         cell[rows_of[new]] = new
         for part in (index, new):
-            heapq.heappush(heap, _spread_of(roots, rows_of[part], part))
+            heapq.heappush(heap, _spread_of(roots, sizes, rows_of[part], part))
     return _from_cells(posterior, cell)
 
 
-def _spread_of(roots: Floats, rows: Ints, index: int) -> tuple[float, int, int, float]:
+def _spread_of(roots: Floats, sizes: Floats, rows: Ints, index: int) -> tuple[float, int, int, float]:
     """(minus the spread, cell, widest axis, its mean): the order of the heap, ties broken by the cell's number."""
-    part = roots[rows]
-    squares = part.var(axis=0)
+    part, size = roots[rows], sizes[rows]
+    total = float(size.sum())
+    mean = (size @ part) / total
+    squares = (size @ (part - mean) ** 2) / total
     axis = int(squares.argmax())
     low, high = float(part[:, axis].min()), float(part[:, axis].max())
     if low == high:
         return 0.0, index, axis, low
     # Rounding may put the mean of nearly equal rows outside of them; a cut must leave rows on both sides.
-    cut = float(part[:, axis].mean())
-    return -len(rows) * float(squares.sum()), index, axis, cut if low <= cut < high else low
+    cut = float(mean[axis])
+    return -total * float(squares.sum()), index, axis, cut if low <= cut < high else low
 
 
 def random_subsample(posterior: Floats, points: int, seed: int) -> Compression:

@@ -25,7 +25,7 @@ from firmbound.continuation.solvers import (
     SolverName,
     choose_solver,
 )
-from firmbound.continuation.surface import Statistic
+from firmbound.continuation.surface import RiskSurface, Statistic, check_targets
 from firmbound.errors import InvalidInput
 
 
@@ -203,7 +203,7 @@ class PreparedConvex:
     regularisation: float
     fold_seed: int | None
 
-    def fit(self, next_risk: Floats) -> MinAffineSurface:
+    def fit(self, next_risk: Floats, later: RiskSurface | None = None) -> MinAffineSurface:
         targets = -self.anchored.targets(next_risk)
         value = self.regularisation
         if self.fold_seed is not None:
@@ -219,14 +219,3 @@ class PreparedConvex:
             return -fit.slopes, -fit.offsets  # the segments of a curve: each is needed
         pieces = np.unique(np.column_stack([-fit.slopes, -fit.offsets]), axis=0)
         return prune(pieces[:, :-1], pieces[:, -1], self.anchored.points)
-
-
-def check_targets(next_risk: Floats) -> Floats:
-    """(n, C) finite targets."""
-    if next_risk.ndim != 2:
-        raise InvalidInput("next_risk", "have shape (n, C)", f"shape {next_risk.shape}")
-    if not np.all(np.isfinite(next_risk)):
-        raise InvalidInput(
-            "next_risk", "be finite", f"{np.count_nonzero(~np.isfinite(next_risk))} NaN or infinite values"
-        )
-    return next_risk

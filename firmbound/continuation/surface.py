@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
 from firmbound.arrays import Floats
+from firmbound.errors import InvalidInput
 
 Statistic = Literal["posterior", "llr"]
 
@@ -28,15 +30,31 @@ class RiskSurface(Protocol):
         ...
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """The constructor's arguments: the class registered for `kind` makes an equal surface of them."""
+        """All there is to save: what is registered for `kind` makes an equal surface of them."""
+        ...
+
+    def facts(self) -> Mapping[str, float]:
+        """How the fit went, the worst over costs of each number."""
+        ...
+
+
+@runtime_checkable
+class UncertainSurface(RiskSurface, Protocol):
+    """A surface that knows how sure it is."""
+
+    def deviation(self, statistic: Floats) -> Floats:
+        """Standard deviation of the surface, (m, p) -> (m, C)."""
         ...
 
 
 class PreparedFit(Protocol):
     """What was made of the statistic at one t before any risk was known."""
 
-    def fit(self, next_risk: Floats) -> RiskSurface:
-        """Regress the minimum risk one step later, (n, C), on the prepared statistic: all costs at once."""
+    def fit(self, next_risk: Floats, later: RiskSurface | None = None) -> RiskSurface:
+        """Regress the minimum risk one step later, (n, C), on the prepared statistic: all costs at once.
+
+        `later` is the surface at t + 1, from which an iterative fit may start.
+        """
         ...
 
 
@@ -49,3 +67,23 @@ class SurfaceFitter(Protocol):
     def prepare(self, statistic: Floats) -> PreparedFit:
         """Work that needs no future, (n, p): every t may be prepared in parallel."""
         ...
+
+
+def worst_facts(surfaces: Iterable[RiskSurface]) -> dict[str, float]:
+    """The largest of each number over all time steps; nan where one of them is."""
+    found: dict[str, list[float]] = {}
+    for surface in surfaces:
+        for name, value in surface.facts().items():
+            found.setdefault(name, []).append(value)
+    return {name: float(np.max(values)) for name, values in found.items()}
+
+
+def check_targets(next_risk: Floats) -> Floats:
+    """(n, C) finite targets."""
+    if next_risk.ndim != 2:
+        raise InvalidInput("next_risk", "have shape (n, C)", f"shape {next_risk.shape}")
+    if not np.all(np.isfinite(next_risk)):
+        raise InvalidInput(
+            "next_risk", "be finite", f"{np.count_nonzero(~np.isfinite(next_risk))} NaN or infinite values"
+        )
+    return next_risk

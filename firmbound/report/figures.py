@@ -131,8 +131,12 @@ def _risk_lines(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure
     evidence = np.log(belief) - np.log(rule.prior)
     axes.plot(share, rule.problem.scale * rule.problem.stopping_risk(belief), color="black", label="stop now")
     for t, shade in zip(steps, np.linspace(0.35, 1.0, len(steps)), strict=True):
-        risk = rule.continuation_risk(evidence, t=t, cost=cost)
-        axes.plot(share, risk, color=OURS, alpha=shade, label=f"go on at t = {t}")
+        outlook = rule.outlook(evidence, t=t, cost=cost)
+        axes.plot(share, outlook.continuation_risk, color=OURS, alpha=shade, label=f"go on at t = {t}")
+        if not np.isnan(outlook.deviation).any():
+            doubt = 2 * outlook.deviation
+            below, above = outlook.continuation_risk - doubt, outlook.continuation_risk + doubt
+            axes.fill_between(share, below, above, color=OURS, alpha=0.25 * shade, lw=0)
     axes.set_title(f"cost {cost:g}: go on where the blue line is lower")
     _finish(axes, "posterior of class 1", "risk")
     return figure

@@ -7,8 +7,10 @@ from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.compression import bin_line, random_subsample, split_cells
 from firmbound.continuation.convex import AnchoredPoints, ConvexFitter, ConvexOptions
 from firmbound.continuation.cross_validation import choose_regularisation
+from firmbound.continuation.gaussian_process import ProcessFitter, ProcessOptions
 from firmbound.continuation.pruning import prune
 from firmbound.errors import InvalidInput
+from firmbound.posterior import log_likelihood_ratios
 from firmbound.stopping_rule import SURFACES
 
 
@@ -25,8 +27,25 @@ def max_affine(classes):
     return ConvexFitter(np.zeros(classes), options)
 
 
-FITTERS = [pytest.param(convex, k, id=f"cfl-{k}") for k in (2, 3, 5)]
-FITTERS += [pytest.param(admm, 3, id="admm-3"), pytest.param(max_affine, 5, id="max-affine-5")]
+def process(classes, **options):
+    chosen = ProcessOptions(**({"points": 200, "inducing": 30} | options))
+    even = np.full(classes, 1 / classes)
+    return ProcessFitter(chosen.frame(even, 1 - np.eye(classes), np.zeros(classes)), chosen)
+
+
+def process_on_posteriors(classes):
+    return process(classes, statistic="posterior", kernel="matern-2.5")
+
+
+def variational(classes):
+    return process(classes, solver="variational", scaling="risk", batch=200, epochs=20, learning_rate=0.05)
+
+
+CONVEX = [pytest.param(convex, k, id=f"cfl-{k}") for k in (2, 3, 5)]
+CONVEX += [pytest.param(admm, 3, id="admm-3"), pytest.param(max_affine, 5, id="max-affine-5")]
+FITTERS = [*CONVEX, *[pytest.param(process, k, id=f"gp-{k}") for k in (2, 3, 5)]]
+FITTERS += [pytest.param(process_on_posteriors, 3, id="gp-posterior-3")]
+FITTERS += [pytest.param(variational, 2, id="variational-2"), pytest.param(variational, 3, id="variational-3")]
 
 
 def sample(random, classes, n=3_000):
@@ -34,71 +53,109 @@ def sample(random, classes, n=3_000):
 
 
 def truth(posterior):
-    return 0.8 * (1 - (posterior**2).sum(axis=1))  # concave, zero at the corners
+    return 1.6 * (1 - np.linalg.norm(posterior, axis=1))  # concave, zero at the corners
+
+
+def prepare(fitter, posterior):
+    """Hand a fitter the statistic that it asks for."""
+    if fitter.statistic == "posterior":
+        return fitter.prepare(posterior)
+    return fitter.prepare(ratios(posterior))
+
+
+def ratios(posterior):
+    return log_likelihood_ratios(np.log(np.maximum(posterior, 1e-300)))
+
+
+def heights(fitter, surface, posterior):
+    return surface(posterior if fitter.statistic == "posterior" else ratios(posterior))
 
 
 @pytest.mark.parametrize(("make", "classes"), FITTERS)
 class TestFitterContract:
     def test_learns_a_concave_function_through_noise(self, make, classes, random):
-        x = sample(random, classes)
+        x, fitter = sample(random, classes), make(classes)
         target = truth(x) + 0.1 * random.standard_normal(len(x))
-        surface = make(classes).prepare(x).fit(target[:, None])
+        surface = prepare(fitter, x).fit(target[:, None])
         fresh = sample(random, classes)
-        error = np.sqrt(np.mean((surface(fresh)[:, 0] - truth(fresh)) ** 2))
+        error = np.sqrt(np.mean((heights(fitter, surface, fresh)[:, 0] - truth(fresh)) ** 2))
         assert error < (0.02 if classes < 5 else 0.05)
 
-    def test_is_concave_along_segments(self, make, classes, random):
-        x = sample(random, classes)
-        surface = make(classes).prepare(x).fit(random.random((len(x), 1)))
-        one, other, share = sample(random, classes, 500), sample(random, classes, 500), random.random((500, 1))
-        middle = surface(share * one + (1 - share) * other)
-        assert np.all(middle >= share * surface(one) + (1 - share) * surface(other) - 1e-9)
-
     def test_costs_together_equal_costs_alone(self, make, classes, random):
-        x = sample(random, classes, 800)
+        x, fitter = sample(random, classes, 800), make(classes)
         targets = np.column_stack([truth(x), 2 * truth(x) + 0.05 * random.standard_normal(800)])
-        prepared = make(classes).prepare(x)
+        prepared = prepare(fitter, x)
         together = prepared.fit(targets)
         for column in range(2):
             alone = prepared.fit(targets[:, column : column + 1])
-            # Between its points a least-squares fit is not unique in many dimensions, so not to the last digit.
-            assert np.sqrt(np.mean((together(x)[:, column] - alone(x)[:, 0]) ** 2)) < (5e-3 if make is convex else 2e-2)
-            assert np.array_equal(together.select(column)(x)[:, 0], together(x)[:, column])
+            seen, seen_alone = heights(fitter, together, x)[:, column], heights(fitter, alone, x)[:, 0]
+            # Between its points a least-squares fit is not unique in many dimensions, so not to the last digit; and
+            # processes share what they know of kernel and noise.
+            assert np.sqrt(np.mean((seen - seen_alone) ** 2)) < (5e-3 if make is convex else 2e-2)
+            # one column of a matrix product may differ from the product of one column in the last bit
+            assert np.allclose(heights(fitter, together.select(column), x)[:, 0], seen, rtol=0, atol=1e-13)
 
     def test_order_of_rows_does_not_matter(self, make, classes, random):
-        x = sample(random, classes, 800)
+        x, fitter = sample(random, classes, 800), make(classes)
         target = truth(x)[:, None]
         shuffled = random.permutation(800)
-        one = make(classes).prepare(x).fit(target)
-        two = make(classes).prepare(x[shuffled]).fit(target[shuffled])
-        assert np.allclose(one(x), two(x), atol=1e-4)
+        one = prepare(fitter, x).fit(target)
+        two = prepare(fitter, x[shuffled]).fit(target[shuffled])
+        apart = heights(fitter, one, x) - heights(fitter, two, x)
+        if make is variational:  # its batches differ
+            assert np.sqrt(np.mean(apart**2)) < 2e-2
+        else:
+            assert np.abs(apart).max() < 1e-4
+
+    def test_one_point_at_a_time_equals_many(self, make, classes, random):
+        x, fitter = sample(random, classes, 500), make(classes)
+        surface = prepare(fitter, x).fit(np.column_stack([truth(x), 2 * truth(x)])).select(1)
+        points = x[:20] if fitter.statistic == "posterior" else ratios(x[:20])
+        assert np.allclose([surface.at(point) for point in points], surface(points)[:, 0], rtol=0, atol=1e-12)
 
     def test_saved_equals_loaded(self, make, classes, random):
-        x = sample(random, classes, 500)
-        surface = make(classes).prepare(x).fit(truth(x)[:, None])
+        x, fitter = sample(random, classes, 500), make(classes)
+        surface = prepare(fitter, x).fit(truth(x)[:, None])
         again = SURFACES[surface.kind](**surface.arrays())
-        assert np.array_equal(surface(x), again(x))
+        assert np.array_equal(heights(fitter, surface, x), heights(fitter, again, x))
+        np.testing.assert_equal(again.facts(), surface.facts())
 
     @pytest.mark.parametrize("n", [1, 2, 3])
     def test_few_sequences_are_enough(self, make, classes, random, n):
-        x = sample(random, classes, n)
-        surface = make(classes).prepare(x).fit(truth(x)[:, None])
-        assert np.allclose(surface(x)[:, 0], truth(x), atol=1e-3 if make is convex else 1e-2)
+        x, fitter = sample(random, classes, n), make(classes)
+        surface = prepare(fitter, x).fit(truth(x)[:, None])
+        close = {convex: 1e-3, variational: 0.2}.get(make, 1e-2)  # a few steps of Adam
+        assert np.allclose(heights(fitter, surface, x)[:, 0], truth(x), atol=close)
 
     def test_certain_and_repeated_sequences_do_no_harm(self, make, classes, random):
-        certain = np.eye(classes)[random.integers(0, classes, 400)]
-        surface = make(classes).prepare(certain).fit(np.zeros((400, 1)))
-        assert np.allclose(surface(certain), 0.0, atol=1e-6)
+        certain, fitter = np.eye(classes)[random.integers(0, classes, 400)], make(classes)
+        surface = prepare(fitter, certain).fit(np.zeros((400, 1)))
+        assert np.allclose(heights(fitter, surface, certain), 0.0, atol=1e-6)
         same = np.repeat(sample(random, classes, 1), 400, axis=0)
-        surface = make(classes).prepare(same).fit(np.full((400, 1), 0.3))
-        assert np.allclose(surface(same), 0.3, atol=1e-3 if make is convex else 1e-2)
+        surface = prepare(fitter, same).fit(np.full((400, 1), 0.3))
+        assert np.allclose(heights(fitter, surface, same), 0.3, atol=1e-3 if make is convex else 1e-2)
+
+    def test_constant_targets_give_a_constant(self, make, classes, random):
+        x, fitter = sample(random, classes, 600), make(classes)
+        inside = x[x.max(axis=1) < 0.9]
+        surface = prepare(fitter, inside).fit(np.full((len(inside), 1), 0.4))
+        assert np.abs(heights(fitter, surface, inside) - 0.4).mean() < 0.05
 
     def test_targets_that_are_not_numbers_are_refused(self, make, classes, random):
-        prepared = make(classes).prepare(sample(random, classes, 50))
+        prepared = prepare(make(classes), sample(random, classes, 50))
         with pytest.raises(InvalidInput, match="finite"):
             prepared.fit(np.full((50, 1), np.nan))
         with pytest.raises(InvalidInput, match="shape"):
             prepared.fit(np.zeros(50))
+
+
+@pytest.mark.parametrize(("make", "classes"), CONVEX)
+def test_is_concave_along_segments(make, classes, random):
+    x = sample(random, classes)
+    surface = make(classes).prepare(x).fit(random.random((len(x), 1)))
+    one, other, share = sample(random, classes, 500), sample(random, classes, 500), random.random((500, 1))
+    middle = surface(share * one + (1 - share) * other)
+    assert np.all(middle >= share * surface(one) + (1 - share) * surface(other) - 1e-9)
 
 
 @pytest.mark.parametrize(("compress", "classes"), [(bin_line, 2), (split_cells, 2), (split_cells, 4)])

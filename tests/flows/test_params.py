@@ -72,7 +72,11 @@ def changed(path, value):
         ("boundary.gauss2.penalty", -1.0, "gauss2: penalty.*non-negative"),
         ("boundary.gauss2.method", "magic", "boundary.gauss2.method.*'magic'"),
         ("boundary.gauss2.points", 1, "gauss2: points"),
-        ("boundary.gauss3.solver", "line", "gauss3: solver"),
+        ("boundary.gauss3.solver", "line", "boundary.gauss3.solver"),
+        ("boundary.gauss3.temperature", 0.5, "boundary.gauss3.temperature"),
+        ("boundary.gauss3.confidence", 1.0, "boundary.gauss3.confidence"),
+        ("boundary.gauss3.kernel", "linear", "boundary.gauss3.kernel"),
+        ("boundary.gauss3.pieces", 3, "`boundary.gauss3.pieces` must be a known key"),
         ("boundary.gauss2.solver", "magic", "boundary.gauss2.solver"),
         ("boundary.gauss2.compression", "zip", "boundary.gauss2.compression"),
         ("features.gauss2.horizon", 1, "features.gauss2.horizon"),
@@ -90,6 +94,13 @@ def test_each_slip_is_one_clear_line(tmp_path, path, value, message):
         read(tmp_path, changed(path, value))
     assert "\n" not in str(caught.value)
     assert re.match(r"`[^`]+` must .*; got ", str(caught.value))
+
+
+def test_a_line_has_two_classes(tmp_path):
+    params = good()
+    params["boundary"]["gauss3"] = params["boundary"]["gauss2"] | {"solver": "line"}
+    with pytest.raises(ParameterError, match="gauss3: solver"):
+        read(tmp_path, params)
 
 
 def test_missing_and_broken_files_are_refused(tmp_path):

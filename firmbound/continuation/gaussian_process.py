@@ -1,0 +1,244 @@
+"""Gaussian processes as an estimator of continuation risk (method "gp")."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from firmbound.arrays import Floats
+from firmbound.continuation.compression import Compression, bin_line, split_cells
+from firmbound.continuation.kernel_surface import SMOOTHNESS, KernelName, KernelSurface
+from firmbound.continuation.risk_frame import RiskFrame
+from firmbound.continuation.surface import RiskSurface, Statistic, check_targets
+from firmbound.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from firmbound.continuation.risk_cells import RiskCells
+
+ProcessSolver = Literal["collapsed", "variational"]
+# Inducing points and weighted points of the collapsed solver; measured in benchmarks/results/process_options.json.
+LINE, PLANE = (40, 300), (100, 1_000)
+# Of a share, where no sequence says anything: deciding at random regrets twice what deciding well does near certainty.
+UNKNOWN_SHARE = 0.5
+# The variational solver divides by the scale of single sequences; more certain ones than this are left out.
+SMALLEST_SCALE = 1e-9
+
+
+@dataclass(frozen=True)
+class ProcessOptions:
+    """How a Gaussian process is fitted; risks are in units of the largest penalty.
+
+    solver: "collapsed" (closed form, all costs at once) or "variational" (the paper's). statistic: what the kernel
+    sees. temperature: of the ratios on their way into the kernel, see RiskFrame; None gives the ratios themselves.
+    inducing, points: inducing points and weighted points a time step; None: what measured best. scaling: model
+    "share"s of the largest possible risk, or "risk"s as the paper does. noise: "local" levels, or "uniform". epochs,
+    batch and learning_rate are the variational solver's. device: where torch computes.
+    """
+
+    solver: ProcessSolver = "collapsed"
+    statistic: Statistic = "llr"
+    kernel: KernelName = "rbf"
+    temperature: float | None = 3.0
+    inducing: int | None = None
+    points: int | None = None
+    scaling: Literal["share", "risk"] = "share"
+    noise: Literal["local", "uniform"] = "local"
+    epochs: int = 30
+    batch: int = 2_000
+    learning_rate: float = 0.01
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, holds, rule in (
+            ("solver", self.solver in get_args(ProcessSolver), f"be one of {get_args(ProcessSolver)}"),
+            ("statistic", self.statistic in get_args(Statistic), f"be one of {get_args(Statistic)}"),
+            ("kernel", self.kernel in SMOOTHNESS, f"be one of {tuple(SMOOTHNESS)}"),
+            ("temperature", self.temperature is None or 1 <= self.temperature < math.inf, "be at least 1, or None"),
+            ("inducing", self.inducing is None or self.inducing >= 1, "be at least 1, or None"),
+            ("points", self.points is None or self.points >= 2, "be at least 2, or None"),
+            ("scaling", self.scaling in ("share", "risk"), "be 'share' or 'risk'"),
+            ("noise", self.noise in ("local", "uniform"), "be 'local' or 'uniform'"),
+            ("epochs", self.epochs >= 1, "be at least 1"),
+            ("batch", self.batch >= 1, "be at least 1"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "be positive"),
+            ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
+        ):
+            if not holds:
+                raise InvalidInput(name, rule, repr(getattr(self, name)))
+
+    @classmethod
+    def paper(cls, statistic: Statistic = "llr", kernel: KernelName = "rbf", inducing: int = 200) -> ProcessOptions:
+        """The settings of the paper."""
+        return cls("variational", statistic, kernel, temperature=None, inducing=inducing, scaling="risk")
+
+    def frame(self, prior: Floats, unit_penalty: Floats, unit_least: Floats) -> RiskFrame:
+        temperature = self.temperature or math.inf
+        return RiskFrame.create(prior, unit_penalty, unit_least, temperature, self.scaling == "share")
+
+
+@dataclass(frozen=True)
+class ProcessFitter:
+    """Gaussian process regression of the share of the largest possible risk, for any number of classes."""
+
+    frame: RiskFrame
+    options: ProcessOptions = ProcessOptions()
+    seed: int = 0
+
+    @property
+    def statistic(self) -> Statistic:
+        return self.options.statistic
+
+    def prepare(self, statistic: Floats) -> PreparedCells | PreparedCertain | PreparedSequences:
+        belief, inputs = self.frame.belief(statistic), self.frame.inputs(statistic)
+        scale, floor = self.frame.scale(belief), self.frame.floor(belief)
+        if self.options.solver == "variational":
+            return PreparedSequences(self.frame, self.options, self.seed, inputs, scale, floor)
+        inducing, points = LINE if self.frame.classes == 2 else PLANE
+        points = self.options.points or max(points, 3 * (self.options.inducing or 0))
+        cells = bin_line(belief, points) if self.frame.classes == 2 else split_cells(belief, points)
+        return self._prepare_cells(cells, inputs, scale, floor, self.options.inducing or inducing)
+
+    def _prepare_cells(
+        self, cells: Compression, inputs: Floats, scale: Floats, floor: Floats, inducing: int
+    ) -> PreparedCells | PreparedCertain:
+        from firmbound.continuation.risk_cells import RiskCells, any_uncertain
+
+        if not any_uncertain(cells, scale):
+            return PreparedCertain(self.frame)
+        kept = RiskCells.of(cells, inputs, scale, floor)
+        centre, projection = standardisation(kept.inputs, kept.first)
+        points = (kept.inputs - centre) @ projection
+        return PreparedCells(
+            self.frame, self.options, kept, centre, projection, points, kept.spread_points(points, inducing)
+        )
+
+
+@dataclass(frozen=True)
+class PreparedCells:
+    """Weighted cells for the collapsed solver: standardised points (k, d) and inducing points (m, d)."""
+
+    frame: RiskFrame
+    options: ProcessOptions
+    cells: RiskCells
+    centre: Floats
+    projection: Floats
+    points: Floats
+    inducing: Floats
+
+    def fit(self, next_risk: Floats, later: RiskSurface | None = None) -> KernelSurface:
+        """Start from the kernel at t + 1, which is nearly right, if there is one."""
+        targets = check_targets(next_risk)
+        from firmbound.continuation.sparse_process import fit_sparse_process
+
+        start = None
+        if isinstance(later, KernelSurface) and later.amplitude.shape == targets.shape[1:]:
+            start = float(later.lengthscale[0]), later.amplitude
+        options = self.options
+        data = self.cells.targets(self.points, targets, options.noise == "local")
+        fit = fit_sparse_process(data, self.inducing, options.kernel, start, options.device)
+        directions = np.concatenate([fit.directions, fit.directions.sum(axis=0, keepdims=True)])
+        return KernelSurface(
+            frame=self.frame,
+            smoothness=SMOOTHNESS[options.kernel],
+            centre=self.centre[None],
+            projection=self.projection[None] / fit.lengthscale,
+            inducing=self.inducing[None] / fit.lengthscale,
+            weights=fit.weights,
+            mean=fit.mean,
+            amplitude=fit.amplitude,
+            constant=fit.amplitude,
+            directions=directions[None],
+            sharpness=fit.sharpness,
+            lengthscale=np.array([fit.lengthscale]),
+            noise=fit.noise,
+            jitter=np.full(len(fit.mean), fit.jitter),
+        )
+
+
+@dataclass(frozen=True)
+class PreparedCertain:
+    """All sequences are certain: nothing to learn but what the frame knows."""
+
+    frame: RiskFrame
+
+    def fit(self, next_risk: Floats, later: RiskSurface | None = None) -> KernelSurface:
+        costs = check_targets(next_risk).shape[1]
+        inputs = self.frame.classes - 1
+        return KernelSurface(
+            frame=self.frame,
+            smoothness=SMOOTHNESS["rbf"],
+            centre=np.zeros((1, inputs)),
+            projection=np.eye(inputs)[None],
+            inducing=np.zeros((1, 1, inputs)),
+            weights=np.zeros((costs, 1)),
+            mean=np.full(costs, UNKNOWN_SHARE),
+            amplitude=np.full(costs, UNKNOWN_SHARE),
+            constant=np.zeros(costs),
+            directions=np.zeros((1, 2, 1)),
+            sharpness=np.zeros((costs, 1)),
+            lengthscale=np.ones(1),
+            noise=np.zeros(costs),
+            jitter=np.zeros(costs),
+        )
+
+
+@dataclass(frozen=True)
+class PreparedSequences:
+    """All sequences as they are, for the variational solver."""
+
+    frame: RiskFrame
+    options: ProcessOptions
+    seed: int
+    inputs: Floats
+    scale: Floats
+    floor: Floats
+
+    def fit(self, next_risk: Floats, later: RiskSurface | None = None) -> KernelSurface:
+        from firmbound.continuation.variational_process import Training, fit_variational_process
+
+        targets = check_targets(next_risk)
+        kept = self.scale > (SMALLEST_SCALE if np.any(self.scale > SMALLEST_SCALE) else -1.0)
+        centre, projection = standardisation(self.inputs[kept], np.ones(int(kept.sum())))
+        shares = (targets - self.floor[:, None])[kept] / np.maximum(self.scale[kept], SMALLEST_SCALE)[:, None]
+        mean, deviation = shares.mean(axis=0), shares.std(axis=0)
+        deviation = np.where(deviation > 1e-12, deviation, 1.0)
+        options = self.options
+        training = Training(options.inducing or 200, options.epochs, options.batch, options.learning_rate, self.seed)
+        points = (self.inputs[kept] - centre) @ projection
+        fit = fit_variational_process(
+            points, (shares - mean) / deviation, options.kernel, training, device=options.device
+        )
+        costs, scale = len(mean), fit.lengthscale[:, None, None]
+        return KernelSurface(
+            frame=self.frame,
+            smoothness=SMOOTHNESS[options.kernel],
+            centre=np.repeat(centre[None], costs, axis=0),
+            projection=projection / scale,
+            inducing=fit.inducing / scale,
+            weights=fit.weights * deviation[:, None],
+            mean=fit.mean * deviation + mean,
+            amplitude=fit.amplitude * deviation,
+            constant=np.zeros(costs),
+            directions=np.concatenate([fit.directions, np.zeros((costs, 1, fit.directions.shape[2]))], axis=1),
+            sharpness=fit.sharpness * deviation[:, None] ** 2,
+            lengthscale=fit.lengthscale,
+            noise=fit.noise * deviation**2,
+            jitter=np.full(costs, fit.jitter),
+        )
+
+
+def standardisation(points: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Centre (d,) and projection (d, d) that give weighted points (n, d) mean 0 and covariance 1."""
+    dimensions = points.shape[1]
+    if len(points) == 0:
+        return np.zeros(dimensions), np.eye(dimensions)
+    share = weights / weights.sum()
+    centre = share @ points
+    apart = points - centre
+    sizes, axes = np.linalg.eigh((apart * share[:, None]).T @ apart)
+    # Directions in which the points do not differ get no more stretch than a thousandth of the widest.
+    least = max(1e-6 * float(sizes[-1]), 1e-12)
+    return centre, axes / np.sqrt(np.maximum(sizes, least))

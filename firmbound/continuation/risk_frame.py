@@ -1,0 +1,108 @@
+"""What is known of a continuation risk before any data: where it vanishes, how large it can be, which inputs suit it.
+
+With posterior pi, least_j the risk that is left when class j is known, and regret_jk = penalty_jk - least_j,
+
+    floor(pi) = sum_j pi_j least_j,    scale(pi) = sum_jk pi_j pi_k regret_jk,    floor <= risk <= floor + scale,
+
+because `scale` is what one would regret on average who decided at random with the posterior's probabilities, and the
+best decision regrets no more. So risk = floor + scale * share with a share in [0, 1] that tends to a constant where a
+class becomes certain. The noise of the next step's risk shrinks with the scale too: measured in shares it is nearly the
+same everywhere, where in risks it spans many powers of ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from firmbound.arrays import Floats
+from firmbound.errors import InvalidInput
+from firmbound.posterior import softmax
+
+
+@dataclass(frozen=True)
+class RiskFrame:
+    """From a statistic, LLRs (n, K - 1) or posteriors (n, K), to beliefs, inputs of a kernel, floor and scale.
+
+    log_prior_odds (K - 1,): log prior_k - log prior_K. temperature: LLRs enter the kernel as softmax(log odds /
+    temperature), which leads from the posterior (1) to the ratios themselves (inf) and squeezes the far tails, where
+    the share is flat; the posterior enters as it is. scaled: whether shares are modelled, or risks as the paper does.
+    """
+
+    log_prior_odds: Floats
+    regret: Floats
+    least: Floats
+    temperature: float
+    scaled: bool
+
+    @classmethod
+    def create(
+        cls, prior: Floats, unit_penalty: Floats, unit_least: Floats, temperature: float, scaled: bool
+    ) -> RiskFrame:
+        odds = np.log(prior[:-1]) - np.log(prior[-1])
+        return cls(odds, unit_penalty - unit_least[:, None], unit_least, temperature, scaled)
+
+    @property
+    def classes(self) -> int:
+        return len(self.least)
+
+    def arrays(self) -> Mapping[str, Floats]:
+        return {
+            "log_prior_odds": self.log_prior_odds,
+            "regret": self.regret,
+            "least": self.least,
+            "temperature": np.array([self.temperature]),
+            "scaled": np.array([float(self.scaled)]),
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, log_prior_odds: Floats, regret: Floats, least: Floats, temperature: Floats, scaled: Floats
+    ) -> RiskFrame:
+        return cls(log_prior_odds, regret, least, float(temperature[0]), bool(scaled[0]))
+
+    def belief(self, statistic: Floats) -> Floats:
+        """(n, K) posteriors of (n, K - 1) LLRs or of themselves; or (K,) of one."""
+        columns = statistic.shape[-1]
+        if columns == self.classes:
+            return statistic
+        if columns != self.classes - 1:
+            raise InvalidInput(
+                "statistic", f"have {self.classes} posteriors or {self.classes - 1} ratios a row", f"{columns} columns"
+            )
+        return softmax(self._scores(statistic))
+
+    def inputs(self, statistic: Floats) -> Floats:
+        """(n, K - 1) inputs of a kernel; or (K - 1,) of one."""
+        if statistic.shape[-1] == self.classes:
+            return statistic[..., :-1]
+        if self.temperature == np.inf:
+            return statistic
+        return softmax(self._scores(statistic) * self._coldness)[..., :-1]
+
+    def floor(self, belief: Floats) -> Floats:
+        """(n, K) -> (n,)."""
+        return np.asarray(belief @ self.least if self.scaled else np.zeros(belief.shape[:-1]))
+
+    def scale(self, belief: Floats) -> Floats:
+        """(n, K) -> (n,)."""
+        return np.asarray(((belief @ self.regret) * belief).sum(axis=-1) if self.scaled else np.ones(belief.shape[:-1]))
+
+    @cached_property
+    def _coldness(self) -> float:
+        return 1.0 / self.temperature
+
+    @cached_property
+    def _padded_odds(self) -> Floats:
+        return np.append(self.log_prior_odds, 0.0)
+
+    def _scores(self, ratios: Floats) -> Floats:
+        """Log odds against the last class, itself included."""
+        scores = np.empty((*ratios.shape[:-1], self.classes))
+        scores[..., :-1] = ratios
+        scores[..., -1] = 0.0
+        scores += self._padded_odds
+        return scores

@@ -1,0 +1,87 @@
+"""From evidence to a stopping rule: the estimator of a method's name, and backward induction with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.arrays import Floats
+from firmbound.backward_induction import Progress, induce
+from firmbound.continuation.convex import ConvexFitter, ConvexOptions
+from firmbound.continuation.gaussian_process import ProcessFitter, ProcessOptions
+from firmbound.continuation.surface import SurfaceFitter
+from firmbound.costs import DecisionProblem
+from firmbound.errors import InvalidInput
+from firmbound.posterior import class_prior
+from firmbound.schedule import Schedule
+from firmbound.stopping_rule import StoppingRule
+from firmbound.trajectories import check_evidence
+
+Method = Literal["cfl", "gp"]
+Options = ConvexOptions | ProcessOptions
+
+
+def fit_stopping_rule(
+    evidence: ArrayLike,
+    *,
+    costs: ArrayLike,
+    penalty: ArrayLike = 10.0,
+    prior: ArrayLike | None = None,
+    delay: ArrayLike | None = None,
+    method: Method = "cfl",
+    options: Options | None = None,
+    confidence: float = 0.5,
+    schedule: Schedule | None = None,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> StoppingRule:
+    """Fit the rules of all `costs` on evidence (n, T, K), which needs no labels.
+
+    penalty: a number, a (K,) vector or a (K, K) matrix (row = true class, column = decision). prior: (K,), uniform by
+    default. delay: (T,) factors on the cost of each observation. method: "cfl", concave surfaces, or "gp", Gaussian
+    processes, which know how sure they are: with a `confidence` above one half the rule stops only when stopping is
+    better with that probability. `seed` is for what draws at random: subsamples, folds, mini-batches.
+
+    >>> problem = firmbound.datasets.gaussian(classes=2, sequences=20_000)
+    >>> rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.02, 0.2, 0.4], penalty=10.0)
+    >>> rule.decide(problem.evidence, cost=0.2).time.mean()
+    """
+    values = check_evidence(evidence)
+    _, horizon, classes = values.shape
+    problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
+    chances = class_prior(prior, classes)
+    fitter = make_fitter(method, problem, chances, options, seed=seed)
+    rule = fit_from_slices(lambda t: values[:, t - 1], chances, problem, fitter, schedule=schedule, progress=progress)
+    return rule.with_confidence(confidence)
+
+
+def fit_from_slices(
+    evidence_at: Callable[[int], NDArray[Any]],
+    prior: Floats,
+    problem: DecisionProblem,
+    fitter: SurfaceFitter,
+    *,
+    schedule: Schedule | None = None,
+    progress: Progress | None = None,
+) -> StoppingRule:
+    """As `fit_stopping_rule`, asking for evidence one time step at a time: it may lie on disk, larger than memory."""
+    surfaces = induce(evidence_at, prior, problem, fitter, schedule=schedule, progress=progress)
+    return StoppingRule(problem, prior, fitter.statistic, surfaces)
+
+
+def make_fitter(
+    method: Method, problem: DecisionProblem, prior: Floats, options: Options | None = None, *, seed: int = 0
+) -> SurfaceFitter:
+    """The estimator of a method's name, for a decision problem and a class prior (K,)."""
+    kinds: Mapping[str, type[Options]] = {"cfl": ConvexOptions, "gp": ProcessOptions}
+    if method not in kinds:
+        raise InvalidInput("method", f"be one of {tuple(kinds)}", repr(method))
+    chosen = kinds[method]() if options is None else options
+    if isinstance(chosen, ConvexOptions) and method == "cfl":
+        return ConvexFitter(problem.stopping_risk(np.eye(problem.classes)), chosen, seed)
+    if isinstance(chosen, ProcessOptions) and method == "gp":
+        return ProcessFitter(chosen.frame(prior, problem.unit_penalty, problem.unit_least), chosen, seed)
+    raise InvalidInput("options", f"be {kinds[method].__name__} for method {method!r}", type(options).__name__)
