@@ -47,13 +47,16 @@ format: setup   ## rewrite the code in house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-benchmark: setup ## measure the bars again (about an hour)
+benchmark: setup ## measure the bars again (about two hours)
 	@$(BIN)/python -m benchmarks.excess_risk
 	@$(BIN)/python -m benchmarks.solver_speed
 	@$(BIN)/python -m benchmarks.front
+	@$(BIN)/python -m benchmarks.front gp
 	@$(BIN)/python -m benchmarks.latency
 	@$(BIN)/python -m benchmarks.many_classes
 	@$(BIN)/python -m benchmarks.convex_options
+	@$(BIN)/python -m benchmarks.process_speed
+	@$(BIN)/python -m benchmarks.process_options
 	@$(BIN)/python -m benchmarks.sampling_cost
 	@$(BIN)/python -m benchmarks.oracle_refinement
 	@$(BIN)/python -m benchmarks.pipeline_times

@@ -32,7 +32,9 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("numpy", "scipy", "torch", "prefect", "dvc", "mlflow")},
+        "versions": {
+            name: version(name) for name in ("numpy", "scipy", "torch", "gpytorch", "prefect", "dvc", "mlflow")
+        },
     }
 
 

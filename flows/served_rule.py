@@ -19,7 +19,8 @@ class ServedRule(PythonModel):  # type: ignore[misc]
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]
         """(n, t, K) evidence of t observations, t in 1..T -> a row a sequence: decided, label, time, risks, posterior.
 
-        `time` is when the decision fell, or t where none has; risks and posterior are those at that time.
+        `time` is when the decision fell, or t where none has; risks and posterior are those at that time. `deviation`
+        is the continuation risk's, nan where the rule's method gives none.
         """
         evidence = np.asarray(model_input, dtype=np.float64)
         if evidence.ndim != 3 or evidence.shape[1] < 1:
@@ -37,6 +38,7 @@ class ServedRule(PythonModel):  # type: ignore[misc]
                     "time": t,
                     "stopping_risk": float(outlook.stopping_risk[place]),
                     "continuation_risk": float(outlook.continuation_risk[place]),
+                    "deviation": float(outlook.deviation[place]),
                     "posterior": outlook.posterior[place].tolist(),
                 }
             waiting = waiting[~settled]

@@ -15,6 +15,7 @@ lengthscale.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import gpytorch
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from firmbound.arrays import Floats
 from firmbound.continuation.kernel_surface import KernelName
-from firmbound.devices import torch_device
+from firmbound.devices import one_thread, torch_device
 from firmbound.errors import InvalidInput, NumericalError
 
 # Added to the diagonal of K_ZZ, whose is 2. The largest that is tried when a factorisation fails.
@@ -37,6 +38,7 @@ NOISE_UNKNOWN, LEAST_NOISE = 1e-2, 1e-8
 PRIOR_DEVIATION = np.array([1.5, 1.5, 1.0])
 FARTHEST = 6.0  # where logarithms may go
 MOST_ITERATIONS = 60
+SMALL_KERNEL = 200_000  # values of K_ZX up to which one thread is quicker
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,12 @@ def fit_sparse_process(
     device: str = "cpu",
 ) -> SparseFit:
     """Maximise the summed bound, from (lengthscale, amplitudes in the targets' units) if given."""
-    bound = CollapsedBound(data, inducing, kernel, device)
+    small = len(inducing) * len(data.inputs) <= SMALL_KERNEL
+    with one_thread() if small else nullcontext():
+        return _maximise(CollapsedBound(data, inducing, kernel, device), data, start)
+
+
+def _maximise(bound: CollapsedBound, data: CellTargets, start: tuple[float, Floats] | None) -> SparseFit:
     columns = len(bound.scale)
     likely = np.concatenate([np.zeros(1 + columns), bound.noise_guess])
     first = likely.copy()

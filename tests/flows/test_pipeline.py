@@ -21,6 +21,7 @@ from tests.test_architecture import ROOT
 # Warnings of Prefect, DVC and MLflow are theirs to mend; ours are errors in all other tests.
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
 
+DECISION = {"penalty": 10.0, "costs": [0.1, 0.5], "delay": None, "device": "auto", "seed": 0}
 SMALL = {
     "datasets": ["tiny2", "tiny3"],
     "runner": {"kind": "threads", "workers": 2},
@@ -38,21 +39,32 @@ SMALL = {
         for name, classes in (("tiny2", 2), ("tiny3", 3))
     },
     "boundary": {
-        name: {
-            "penalty": 10.0,
-            "costs": [0.1, 0.5],
-            "delay": None,
+        "tiny2": DECISION
+        | {
             "method": "cfl",
             "solver": "auto",
-            "points": points,
+            "points": 200,
             "pieces": None,
             "compression": "cells",
             "regularisation": 1e-8,
             "tolerance": 1e-5,
-            "device": "auto",
-            "seed": 0,
-        }
-        for name, points in (("tiny2", 200), ("tiny3", 40))
+        },
+        "tiny3": DECISION
+        | {
+            "method": "gp",
+            "solver": "collapsed",
+            "statistic": "llr",
+            "kernel": "rbf",
+            "temperature": 3.0,
+            "inducing": 30,
+            "points": 100,
+            "scaling": "share",
+            "noise": "local",
+            "epochs": 30,
+            "batch": 2000,
+            "learning_rate": 0.01,
+            "confidence": 0.6,
+        },
     },
     "evaluation": {"thresholds": 5},
     "report": {"trajectories": 5},
@@ -174,12 +186,17 @@ def test_metrics_hold_what_a_fresh_computation_gives(project):
 
 def test_stage_rules_equal_the_library_called_by_hand(project):
     """Prefect tasks, threads and stores change nothing: bit for bit the rule of a plain call."""
-    train = TrajectoryStore(project.folder / "data" / "tiny3" / "features" / "train.zarr")
-    rule = firmbound.StoppingRule.load(project.folder / "data" / "tiny3" / "boundary")
-    plain = firmbound.fit_stopping_rule(train.evidence(), costs=[0.1, 0.5], options=firmbound.ConvexOptions(points=40))
-    for one, other in zip(rule.surfaces, plain.surfaces, strict=True):
-        for name, array in one.arrays().items():
-            assert np.array_equal(array, other.arrays()[name])
+    for dataset, method, options in (
+        ("tiny2", "cfl", firmbound.ConvexOptions(points=200, regularisation=1e-8)),
+        ("tiny3", "gp", firmbound.ProcessOptions(points=100, inducing=30)),
+    ):
+        train = TrajectoryStore(project.folder / "data" / dataset / "features" / "train.zarr")
+        rule = firmbound.StoppingRule.load(project.folder / "data" / dataset / "boundary")
+        plain = firmbound.fit_stopping_rule(train.evidence(), costs=[0.1, 0.5], method=method, options=options)
+        assert rule.confidence == SMALL["boundary"][dataset].get("confidence", 0.5)
+        for one, other in zip(rule.surfaces, plain.surfaces, strict=True):
+            for name, array in one.arrays().items():
+                assert np.array_equal(array, other.arrays()[name])
 
 
 def test_the_champion_decides_like_the_rule(project):
@@ -196,6 +213,8 @@ def test_the_champion_decides_like_the_rule(project):
         prefix = model.predict(evidence[:, :2], params={"cost": 0.5})
         assert np.array_equal(prefix["decided"], chosen.time <= 2)
         assert np.allclose([sum(p) for p in prefix["posterior"]], 1.0)
+        knows_its_doubt = SMALL["boundary"][dataset]["method"] == "gp"
+        assert prefix["deviation"][~prefix["decided"]].notna().all() == knows_its_doubt
 
 
 def test_the_run_is_in_mlflow(project):

@@ -1,0 +1,114 @@
+"""What kernel, inducing points and statistic do to a Gaussian process: the paper's sensitivity study, two classes.
+
+Whole backward inductions at costs of 0.1, 1 and 2 penalty/T. `regret` as in excess_risk, `aapr` the mean believed risk
+with the exact optimum's beside it, error and mean time as in the paper's curves. The collapsed solver runs at the
+paper's 80,000 sequences, with what we model beside it switched off one by one. The paper's own settings take a hundred
+times longer: whole inductions at 20,000 sequences and one cost, 1,000 inducing points at one step only.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+
+import firmbound
+from benchmarks.process_speed import Step
+from benchmarks.record import RESULTS, record
+from firmbound.continuation.gaussian_process import ProcessOptions
+from firmbound.evaluation.risk import believed_risk
+
+COSTS = [0.02, 0.2, 0.4]
+FRESH = 200_000
+INDUCING, KERNELS, STATISTICS = (50, 200, 1_000), ("rbf", "matern-1.5", "matern-2.5"), ("llr", "posterior")
+
+
+def main() -> None:
+    fresh = firmbound.datasets.gaussian(2, FRESH, seed=2)
+    results = {"collapsed": collapsed(fresh), "variational": variational(fresh), "variational, one step": one_step()}
+    draw(results)
+    record("process_options", results)
+
+
+def collapsed(fresh: firmbound.datasets.GaussianProblem) -> list[dict[str, Any]]:
+    tried: list[dict[str, Any]] = [
+        {"inducing": m, "kernel": kernel, "statistic": statistic}
+        for statistic in STATISTICS
+        for m, kernel in [*((m, "rbf") for m in INDUCING), *((200, k) for k in KERNELS[1:])]
+    ]
+    tried += [{}, {"kernel": "matern-1.5"}, {"kernel": "matern-2.5"}, {"noise": "uniform"}, {"scaling": "risk"}]
+    tried += [{"temperature": value} for value in (1.0, 2.0, 4.0, 6.0, None)]
+    train = firmbound.datasets.gaussian(2, 80_000, seed=1)
+    return [measure(train, fresh, options, COSTS) for options in tried]
+
+
+def variational(fresh: firmbound.datasets.GaussianProblem) -> list[dict[str, Any]]:
+    train = firmbound.datasets.gaussian(2, 20_000, seed=1)
+    paper = {"solver": "variational", "temperature": None, "scaling": "risk", "inducing": 200}
+    changes = [{}, {"inducing": 50}, {"kernel": "matern-1.5"}, {"kernel": "matern-2.5"}, {"statistic": "posterior"}]
+    return [measure(train, fresh, paper | change, COSTS[1:2]) for change in changes]
+
+
+def one_step() -> list[dict[str, Any]]:
+    train, fresh = (firmbound.datasets.gaussian(2, 20_000, seed=seed) for seed in (1, 2))
+    oracle = firmbound.solve_gaussian(train, costs=[COSTS[1]])
+    step = Step(oracle, train.evidence, fresh.evidence, 48)
+    return [{"inducing": m, **step.measure(ProcessOptions.paper(inducing=m), 0)} for m in INDUCING]
+
+
+def measure(
+    train: firmbound.datasets.GaussianProblem,
+    fresh: firmbound.datasets.GaussianProblem,
+    options: dict[str, Any],
+    costs: list[float],
+) -> dict[str, Any]:
+    started = time.process_time()
+    rule = firmbound.fit_stopping_rule(train.evidence, costs=costs, method="gp", options=ProcessOptions(**options))
+    spent = time.process_time() - started
+    oracle = firmbound.solve_gaussian(fresh, costs=costs)
+    rows = []
+    for index, cost in enumerate(costs):
+        chosen, best = rule.decide(fresh.evidence, cost=cost), oracle.decide(fresh.evidence, cost=cost)
+        aapr = [believed_risk(d, fresh.evidence, rule.prior, rule.problem, cost).mean() for d in (chosen, best)]
+        rows.append(
+            {
+                "cost": cost,
+                "regret": float(oracle.regret(fresh.evidence, chosen, cost=cost).mean() / oracle.bayes_risk[index]),
+                "aapr": float(aapr[0]),
+                "optimal_aapr": float(aapr[1]),
+                "error": float(np.mean(chosen.label != fresh.labels)),
+                "mean_time": float(chosen.time.mean()),
+            }
+        )
+    regrets = ", ".join(f"{100 * row['regret']:.4f} %" for row in rows)
+    print(f"{options}: {regrets} in {spent:.1f} CPU s", flush=True)
+    return {"options": options, "sequences": len(train.labels), "fit_cpu_seconds": spent, "costs": rows}
+
+
+def draw(results: dict[str, Any]) -> None:
+    """Risk above the optimum for each setting, at the cost that the paper shows and where the horizon bites."""
+    mpl.use("Agg")
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4.2), layout="constrained", sharey=True)
+    table = [row for row in results["collapsed"] if len(row["options"]) == 3]
+    paper = results["variational"]
+    names = [f"{r['options']['inducing']} {r['options']['kernel']}, {r['options']['statistic']}" for r in table]
+    for axis, index in zip(axes, (0, 1), strict=True):
+        axis.barh(names, [100 * row["costs"][index]["regret"] for row in table], color="tab:blue", label="collapsed")
+        if index == 1:
+            labels = [f"paper: {words(row['options'])}" for row in paper]
+            axis.barh(labels, [100 * row["costs"][0]["regret"] for row in paper], color="tab:orange", label="paper's")
+        axis.set(xscale="log", title=f"cost {COSTS[index]:g}", xlabel="risk above the exact optimum, %")
+        axis.grid(alpha=0.3, axis="x")
+    axes[0].invert_yaxis()
+    figure.savefig(RESULTS / "process_options.svg")
+
+
+def words(options: dict[str, Any]) -> str:
+    return f"{options['inducing']} {options.get('kernel', 'rbf')}, {options.get('statistic', 'llr')}"
+
+
+if __name__ == "__main__":
+    main()
