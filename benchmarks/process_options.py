@@ -1,9 +1,9 @@
-"""What kernel, inducing points and statistic do to a Gaussian process: the paper's sensitivity study, two classes.
+"""What kernel, inducing points and statistic do to a Gaussian process: the paper's sensitivity study.
 
 Whole backward inductions at costs of 0.1, 1 and 2 penalty/T. `regret` as in excess_risk, `aapr` the mean believed risk
 with the exact optimum's beside it, error and mean time as in the paper's curves. The collapsed solver runs at the
-paper's 80,000 sequences, with what we model beside it switched off one by one. The paper's own settings take a hundred
-times longer: whole inductions at 20,000 sequences and one cost, 1,000 inducing points at one step only.
+paper's sizes, with what we model beside it switched off one by one. The paper's own settings take two hundred times
+longer: whole inductions at 20,000 sequences and one cost, 1,000 inducing points at one step only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ INDUCING, KERNELS, STATISTICS = (50, 200, 1_000), ("rbf", "matern-1.5", "matern-
 
 def main() -> None:
     fresh = firmbound.datasets.gaussian(2, FRESH, seed=2)
-    results = {"collapsed": collapsed(fresh), "variational": variational(fresh), "variational, one step": one_step()}
+    results = {
+        "collapsed": collapsed(fresh),
+        "collapsed, K=3": collapsed_three(),
+        "variational, one step": one_step(),
+        "variational": variational(fresh),
+    }
     draw(results)
     record("process_options", results)
 
@@ -41,7 +46,16 @@ def collapsed(fresh: firmbound.datasets.GaussianProblem) -> list[dict[str, Any]]
     ]
     tried += [{}, {"kernel": "matern-1.5"}, {"kernel": "matern-2.5"}, {"noise": "uniform"}, {"scaling": "risk"}]
     tried += [{"temperature": value} for value in (1.0, 2.0, 4.0, 6.0, None)]
+    tried += [{"points": 150, "inducing": 25}, {"points": 1_000}]
     train = firmbound.datasets.gaussian(2, 80_000, seed=1)
+    return [measure(train, fresh, options, COSTS) for options in tried]
+
+
+def collapsed_three() -> list[dict[str, Any]]:
+    train, fresh = firmbound.datasets.gaussian(3, 60_000, seed=1), firmbound.datasets.gaussian(3, FRESH, seed=2)
+    tried: list[dict[str, Any]] = [{}, {"inducing": 50, "points": 500}, {"inducing": 200}, {"points": 2_000}]
+    tried += [{"temperature": 2.0}, {"temperature": 4.0}, {"kernel": "matern-2.5"}, {"statistic": "posterior"}]
+    tried += [{"noise": "uniform"}, {"scaling": "risk"}]
     return [measure(train, fresh, options, COSTS) for options in tried]
 
 

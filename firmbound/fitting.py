@@ -17,7 +17,7 @@ from firmbound.costs import DecisionProblem
 from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior
 from firmbound.schedule import Schedule
-from firmbound.stopping_rule import StoppingRule
+from firmbound.stopping_rule import StoppingRule, check_confidence
 from firmbound.trajectories import check_evidence
 
 Method = Literal["cfl", "gp"]
@@ -49,6 +49,7 @@ def fit_stopping_rule(
     >>> rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.02, 0.2, 0.4], penalty=10.0)
     >>> rule.decide(problem.evidence, cost=0.2).time.mean()
     """
+    check_confidence(confidence, certain=method == "cfl")
     values = check_evidence(evidence)
     _, horizon, classes = values.shape
     problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
@@ -83,5 +84,5 @@ def make_fitter(
     if isinstance(chosen, ConvexOptions) and method == "cfl":
         return ConvexFitter(problem.stopping_risk(np.eye(problem.classes)), chosen, seed)
     if isinstance(chosen, ProcessOptions) and method == "gp":
-        return ProcessFitter(chosen.frame(prior, problem.unit_penalty, problem.unit_least), chosen, seed)
+        return ProcessFitter(chosen.frame(prior, problem.unit_penalty), chosen, seed)
     raise InvalidInput("options", f"be {kinds[method].__name__} for method {method!r}", type(options).__name__)

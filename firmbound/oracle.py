@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 from scipy.ndimage import map_coordinates, spline_filter
 
-from firmbound.arrays import Floats
+from firmbound.arrays import Bools, Floats
 from firmbound.costs import DecisionProblem
 from firmbound.datasets.gaussian import GaussianProblem
 from firmbound.errors import InvalidInput
@@ -88,6 +88,11 @@ class Oracle:
             raise InvalidInput("t", f"lie in 1..{self.problem.horizon - 1}", t)
         values = check_step_evidence(evidence, self.problem.classes)
         return self.problem.scale * self._unit_continuation(values, t, self.problem.cost_index(cost))
+
+    def stops(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Bools:
+        """Whether it is best to decide after t observations, t in 1..T-1.  (n, K) -> (n,)."""
+        going_on = self.continuation_risk(evidence, t=t, cost=cost)
+        return self.problem.scale * self._stopping_risk(np.asarray(evidence)) <= going_on
 
     def decide(self, evidence: ArrayLike, *, cost: float | None = None) -> Decisions:
         """Optimal decisions on (n, T, K) evidence."""

@@ -74,12 +74,9 @@ class StoppingRule:
     confidence: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.confidence < 1.0:
-            raise InvalidInput("confidence", "lie in [0.5, 1)", self.confidence, "0.5 compares the best estimates.")
-        if self.confidence > 0.5 and not all(isinstance(surface, UncertainSurface) for surface in self.surfaces):
-            raise InvalidInput(
-                "confidence", "be 0.5 for a rule without uncertainty", self.confidence, "Fit with method='gp'."
-            )
+        check_confidence(
+            self.confidence, certain=not all(isinstance(surface, UncertainSurface) for surface in self.surfaces)
+        )
 
     def with_confidence(self, confidence: float) -> StoppingRule:
         """The same rule, stopping only when that is better with this probability; nothing is fitted again."""
@@ -96,6 +93,10 @@ class StoppingRule:
         index = self.problem.cost_index(cost)
         values = check_step_evidence(evidence, self.problem.classes)
         return self.problem.scale * self._continuation(values, posterior(values, self.prior), t, index)[0]
+
+    def stops(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Bools:
+        """Whether to decide after t observations, (n, K) -> (n,); t in 1..T."""
+        return self.outlook(evidence, t=t, cost=cost).decided
 
     def outlook(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Outlook:
         """Decide for n sequences of which t observations are in, from their evidence (n, K); t in 1..T.
@@ -258,3 +259,11 @@ class StoppingRule:
         if not isinstance(surface, UncertainSurface):
             return np.full(len(evidence), np.nan)
         return surface.deviation(statistic_of(evidence, belief, self.statistic))[:, 0]
+
+
+def check_confidence(confidence: float, *, certain: bool) -> None:
+    """`certain`: the rule's surfaces do not know their uncertainty."""
+    if not (isinstance(confidence, int | float) and 0.5 <= confidence < 1.0):
+        raise InvalidInput("confidence", "lie in [0.5, 1)", confidence, "0.5 compares the best estimates.")
+    if confidence > 0.5 and certain:
+        raise InvalidInput("confidence", "be 0.5 for a rule without uncertainty", confidence, "Fit with method='gp'.")

@@ -225,9 +225,10 @@ def _explain(problem: ValidationError) -> ParameterError:
     if first["type"] == "extra_forbidden":
         advice = f"Correct its spelling or remove it.{more}"
         return ParameterError(place, "be a known key", f"an unknown one with value {first['input']!r}", advice)
+    if first["type"] in {"union_tag_invalid", "union_tag_not_found"}:
+        place = f"{place}.{first['ctx']['discriminator'].strip(chr(39))}"
     if first["type"] == "union_tag_invalid":
         chosen = first["ctx"]
-        place = f"{place}.{chosen['discriminator'].strip(chr(39))}"
         return ParameterError(place, f"be one of {chosen['expected_tags']}", repr(chosen["tag"]), more.strip())
     if first["type"] in {"missing", "union_tag_not_found"}:
         return ParameterError(place, "be given", "nothing", f"See params.yaml of the release for its meaning.{more}")

@@ -120,6 +120,8 @@ def test_saved_equals_loaded(request, rule_name, tmp_path):
         for t in (1, rule.problem.horizon - 1):
             one = rule.continuation_risk(fresh[:, t - 1], t=t, cost=cost)
             assert np.array_equal(one, again.continuation_risk(fresh[:, t - 1], t=t, cost=cost))
+            single = [each.outlook(fresh[:1, t - 1], t=t, cost=cost).deviation for each in (rule, again)]
+            assert np.array_equal(*single, equal_nan=True)
     assert np.array_equal(
         rule.outlook(fresh[:, 0], t=1, cost=COSTS[0]).deviation,
         again.outlook(fresh[:, 0], t=1, cost=COSTS[0]).deviation,
@@ -245,13 +247,16 @@ def test_bad_fits_are_refused(arguments, message):
         ("sha256", "abc"),
         ("sha256", None),
         ("statistic", "zzz"),
-        ("statistic", "llr"),
+        ("statistic", "other"),
         ("surfaces", ["x"]),
         ("confidence", 2.0),
     ],
 )
-def test_edited_headers_are_refused(two_class_rule, tmp_path, key, value):
-    two_class_rule.save(tmp_path / "rule")
+@pytest.mark.parametrize("rule_name", ["two_class_rule", "two_class_process"])
+def test_edited_headers_are_refused(request, rule_name, tmp_path, key, value):
+    rule = request.getfixturevalue(rule_name)
+    value = {"llr": "posterior", "posterior": "llr"}[rule.statistic] if value == "other" else value
+    rule.save(tmp_path / "rule")
     file = tmp_path / "rule" / "header.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
     with pytest.raises(BundleError):
@@ -286,6 +291,32 @@ def test_confidence_waits_in_doubt(request, rule_name, tmp_path):
         assert [step.decided for step in steps] == outlook.decided.tolist()
         best = rule.outlook(fresh[:50, t - 1], t=t, cost=COSTS[0])
         assert np.array_equal(outlook.continuation_risk, best.continuation_risk)
+
+
+def test_renaming_decisions_changes_nothing_else(two_classes):
+    """With columns of the penalty swapped, the best decision for a class is the other's label."""
+    evidence = two_classes.evidence
+    penalty = np.array([[0.0, 10.0], [10.0, 0.0]])
+    usual, swapped = (
+        fit_stopping_rule(evidence, costs=[0.1], penalty=matrix, method="gp").decide(evidence)
+        for matrix in (penalty, penalty[:, ::-1].copy())
+    )
+    assert np.array_equal(usual.time, swapped.time)
+    assert np.array_equal(usual.label, 1 - swapped.label)
+
+
+def test_bad_confidence_is_refused_before_any_work(two_classes):
+    worked = []
+    for value in (95, "high", None, 0.2):
+        with pytest.raises(InvalidInput, match="confidence"):
+            fit_stopping_rule(
+                two_classes.evidence,
+                costs=[0.1],
+                method="gp",
+                confidence=value,
+                progress=lambda *seen: worked.append(seen),
+            )
+    assert worked == []
 
 
 def test_who_knows_no_uncertainty_says_so(two_class_rule, two_class_process):

@@ -34,8 +34,9 @@ class ProcessOptions:
     solver: "collapsed" (closed form, all costs at once) or "variational" (the paper's). statistic: what the kernel
     sees. temperature: of the ratios on their way into the kernel, see RiskFrame; None gives the ratios themselves.
     inducing, points: inducing points and weighted points a time step; None: what measured best. scaling: model
-    "share"s of the largest possible risk, or "risk"s as the paper does. noise: "local" levels, or "uniform". epochs,
-    batch and learning_rate are the variational solver's. device: where torch computes.
+    "share"s of the largest possible risk, or "risk"s as the paper does. noise: "local" levels, or "uniform". points and
+    noise are the collapsed solver's alone, epochs, batch and learning_rate the variational one's. device: where torch
+    computes.
     """
 
     solver: ProcessSolver = "collapsed"
@@ -56,14 +57,14 @@ class ProcessOptions:
             ("solver", self.solver in get_args(ProcessSolver), f"be one of {get_args(ProcessSolver)}"),
             ("statistic", self.statistic in get_args(Statistic), f"be one of {get_args(Statistic)}"),
             ("kernel", self.kernel in SMOOTHNESS, f"be one of {tuple(SMOOTHNESS)}"),
-            ("temperature", self.temperature is None or 1 <= self.temperature < math.inf, "be at least 1, or None"),
-            ("inducing", self.inducing is None or self.inducing >= 1, "be at least 1, or None"),
-            ("points", self.points is None or self.points >= 2, "be at least 2, or None"),
+            ("temperature", self.temperature is None or _is_number(self.temperature, 1), "be at least 1, or None"),
+            ("inducing", self.inducing is None or _is_count(self.inducing, 1), "be a whole number from 1, or None"),
+            ("points", self.points is None or _is_count(self.points, 2), "be a whole number from 2, or None"),
             ("scaling", self.scaling in ("share", "risk"), "be 'share' or 'risk'"),
             ("noise", self.noise in ("local", "uniform"), "be 'local' or 'uniform'"),
-            ("epochs", self.epochs >= 1, "be at least 1"),
-            ("batch", self.batch >= 1, "be at least 1"),
-            ("learning_rate", 0 < self.learning_rate < math.inf, "be positive"),
+            ("epochs", _is_count(self.epochs, 1), "be a whole number from 1"),
+            ("batch", _is_count(self.batch, 1), "be a whole number from 1"),
+            ("learning_rate", _is_number(self.learning_rate, 0) and self.learning_rate > 0, "be positive"),
             ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
         ):
             if not holds:
@@ -74,9 +75,19 @@ class ProcessOptions:
         """The settings of the paper."""
         return cls("variational", statistic, kernel, temperature=None, inducing=inducing, scaling="risk")
 
-    def frame(self, prior: Floats, unit_penalty: Floats, unit_least: Floats) -> RiskFrame:
-        temperature = self.temperature or math.inf
-        return RiskFrame.create(prior, unit_penalty, unit_least, temperature, self.scaling == "share")
+    def frame(self, prior: Floats, unit_penalty: Floats) -> RiskFrame:
+        temperature, scaled = self.temperature or math.inf, self.scaling == "share"
+        return RiskFrame.create(self.statistic, prior, unit_penalty, temperature=temperature, scaled=scaled)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+
+
+def _is_number(value: object, least: float) -> bool:
+    return (
+        isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(least <= value < math.inf)
+    )
 
 
 @dataclass(frozen=True)
@@ -232,9 +243,6 @@ class PreparedSequences:
 
 def standardisation(points: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Centre (d,) and projection (d, d) that give weighted points (n, d) mean 0 and covariance 1."""
-    dimensions = points.shape[1]
-    if len(points) == 0:
-        return np.zeros(dimensions), np.eye(dimensions)
     share = weights / weights.sum()
     centre = share @ points
     apart = points - centre

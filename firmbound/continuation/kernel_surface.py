@@ -36,6 +36,7 @@ def correlation(squared_distance: Floats, smoothness: float) -> Floats:
 class KernelSurface:
     """floor + scale * (mean_c + <weights_c, k(x)>), with k_i(x) = correlation of x and the i-th inducing point.
 
+    Where the frame is scaled, the bracket is a share, and what a process says beyond [0, 1] is cut off.
     Inputs are (inputs of the frame - centre) @ projection, which standardises them and divides by the lengthscale.
     centre (G, d), projection (G, d, d), inducing (G, m, d): G = 1 if all C costs share them, as the collapsed fit
     does, or G = C. weights (C, m), mean (C,). The variance of the share is
@@ -63,6 +64,9 @@ class KernelSurface:
     def __post_init__(self) -> None:
         costs, points = self.weights.shape
         groups = len(self.inducing)
+        # In memory as after loading, since products of other layouts differ in the last digit.
+        for name in ARRAYS:
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)))
         for name, holds in (
             ("inducing", self.inducing.ndim == 3 and self.inducing.shape[1] == points and groups in (1, costs)),
             ("mean", self.mean.shape == self.amplitude.shape == self.constant.shape == (costs,)),
@@ -82,6 +86,8 @@ class KernelSurface:
                 costs = self._costs(group)
                 share[rows, costs] = self._kernel(inputs[rows], group) @ self.weights[costs].T
         share += self.mean
+        if self.frame.scaled:
+            np.clip(share, 0.0, 1.0, out=share)
         share *= self.frame.scale(belief)[:, None]
         share += self.frame.floor(belief)[:, None]
         return share
@@ -91,7 +97,7 @@ class KernelSurface:
         share = float(kernel @ self.weights[0]) + self._first_mean
         if not self.frame.scaled:
             return share
-        belief = self.frame.belief(statistic)
+        belief, share = self.frame.belief(statistic), min(max(share, 0.0), 1.0)
         return float(belief @ (self.frame.least + share * (self.frame.regret @ belief)))
 
     def deviation(self, statistic: Floats) -> Floats:
@@ -108,8 +114,10 @@ class KernelSurface:
                 kernel = self._kernel(inputs[rows], group)
                 known = (kernel @ self.directions[group, :-1] + self.directions[group, -1]) ** 2
                 variance[rows, costs] = prior[costs] - known @ self.sharpness[costs].T
+        # A number in [0, 1] deviates by one half at most.
+        np.clip(variance, 0.0, 0.25 if self.frame.scaled else math.inf, out=variance)
         scale = self.frame.scale(self.frame.belief(statistic))
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0)) * scale[:, None])
+        return np.asarray(np.sqrt(variance) * scale[:, None])
 
     def select(self, index: int) -> KernelSurface:
         one = slice(index, index + 1)
@@ -128,7 +136,7 @@ class KernelSurface:
         }
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        own = {field.name: np.atleast_1d(getattr(self, field.name)) for field in fields(self) if field.name != "frame"}
+        own = {name: getattr(self, name) for name in ARRAYS} | {"smoothness": np.array([self.smoothness])}
         return own | {f"frame.{name}": array for name, array in self.frame.arrays().items()}
 
     @classmethod
@@ -172,3 +180,6 @@ class KernelSurface:
         point = self.frame.inputs(statistic) @ self.projection[0] - self._projected_centre
         apart = self.inducing[0] - point
         return correlation(np.einsum("md,md->m", apart, apart), self.smoothness)
+
+
+ARRAYS = tuple(field.name for field in fields(KernelSurface) if field.name not in ("frame", "smoothness"))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firmbound.arrays import Bools, Floats, Ints
 from firmbound.continuation.compression import Compression, split_cells
@@ -16,6 +18,8 @@ NOISE_GROUPS = 24
 NOISE_FREEDOM = 30.0
 # No group is taken to be more precise than this share of the usual one.
 LEAST_LEVEL = 1e-4
+# Sequences whose scale is below this are as good as certain: their shares would be quotients of roundings.
+SMALLEST_SCALE = 1e-30
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class RiskCells:
     """k cells of sequences that are not certain, and the cell (n,) of each sequence, -1 where it is.
 
     points (k, K): mean posteriors. inputs (k, d): of a kernel. size, first, second (k,): numbers of sequences, sums of
-    their scales, of the scales' squares. group (k,): of equal noise. scale, floor (n,): of each sequence.
+    their scales, of the scales' squares. group (k,): of equal noise. scale (n,): of each sequence; floor (n,) too, or
+    None where it is 0. One of these is kept for every t, so what each sequence takes is kept short.
     """
 
     points: Floats
@@ -32,21 +37,22 @@ class RiskCells:
     first: Floats
     second: Floats
     group: Ints
-    cell: Ints
-    scale: Floats
-    floor: Floats
+    cell: NDArray[np.int32]
+    scale: NDArray[np.float32]
+    floor: Floats | None
 
     @classmethod
     def of(cls, cells: Compression, inputs: Floats, scale: Floats, floor: Floats) -> RiskCells:
         uncertain = _uncertain(cells, scale)
-        cell = np.where(uncertain, np.cumsum(uncertain) - 1, -1)[cells.cell]
+        cell = np.where(uncertain, np.cumsum(uncertain) - 1, -1)[cells.cell].astype(np.int32)
         count = int(uncertain.sum())
         size, first, second = (_sums(cell, count, each)[:, 0] for each in (np.ones_like(scale), scale, scale**2))
         # Where the scale changes within a cell, its sequences count as they do in the sum of risks.
         means = _sums(cell, count, inputs * scale[:, None]) / first[:, None]
         points = cells.points[uncertain]
         group = split_cells(points, NOISE_GROUPS, size).cell.astype(np.int64)
-        return cls(points, means, size, first, second, group, cell, scale, floor)
+        kept = floor if floor.any() else None
+        return cls(points, means, size, first, second, group, cell, scale.astype(np.float32), kept)
 
     def spread_points(self, inputs: Floats, count: int) -> Floats:
         """At most `count` of the cells' inputs, or means of neighbours among them, spread as the sequences are."""
@@ -56,7 +62,7 @@ class RiskCells:
 
     def targets(self, inputs: Floats, next_risk: Floats, local_noise: bool) -> CellTargets:
         """Shares of the largest possible risk, and the noise that sequences of one cell show."""
-        residual = next_risk - self.floor[:, None]
+        residual = next_risk if self.floor is None else next_risk - self.floor[:, None]
         means = _sums(self.cell, len(self.first), residual) / self.first[:, None]
         misfit = residual - means[self.cell] * self.scale[:, None]  # rows of cell -1 are not counted
         squares = _sums(self.cell, len(self.first), misfit**2)
@@ -77,7 +83,7 @@ class RiskCells:
         sums, shares = (_sums(self.group, len(free), each) for each in (squares, squares / square_scale[:, None]))
         known = free > 0
         usual = np.median(shares[known] / free[known, None], axis=0) if known.any() else np.zeros(squares.shape[1])
-        if not local or not usual.all():
+        if not local or not usual.all() or free.sum() < NOISE_FREEDOM:
             return square_scale
         level = (shares + NOISE_FREEDOM * usual) / (free + NOISE_FREEDOM)[:, None]
         rest = (sums[known] / free[known, None]).min(axis=0)
@@ -91,11 +97,11 @@ def any_uncertain(cells: Compression, scale: Floats) -> bool:
 
 
 def _uncertain(cells: Compression, scale: Floats) -> Bools:
-    """Cells that count. Scales whose squares vanish say nothing: those sequences are as good as certain."""
-    return np.asarray(np.bincount(cells.cell, scale**2) > np.finfo(np.float64).tiny, dtype=np.bool_)
+    """Cells whose usual scale is not too small to say anything."""
+    return np.asarray(np.bincount(cells.cell, scale**2) > SMALLEST_SCALE**2 * cells.weights, dtype=np.bool_)
 
 
-def _sums(cell: Ints, cells: int, values: Floats) -> Floats:
+def _sums(cell: NDArray[np.integer[Any]], cells: int, values: Floats) -> Floats:
     """Sums of (n,) or (n, C) values over the rows of each cell -> (cells, C); rows of cell -1 are left out."""
     kept = cell >= 0
     columns = values.reshape(len(values), -1).T

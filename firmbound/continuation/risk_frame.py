@@ -1,10 +1,11 @@
 """What is known of a continuation risk before any data: where it vanishes, how large it can be, which inputs suit it.
 
-With posterior pi, least_j the risk that is left when class j is known, and regret_jk = penalty_jk - least_j,
+With posterior pi, least_j the risk that is left when class j is known, and regret_jk what the best decision for class k
+costs more than least_j if the class is j,
 
     floor(pi) = sum_j pi_j least_j,    scale(pi) = sum_jk pi_j pi_k regret_jk,    floor <= risk <= floor + scale,
 
-because `scale` is what one would regret on average who decided at random with the posterior's probabilities, and the
+because `scale` is what one would regret on average who drew a class from the posterior and decided as for it, and the
 best decision regrets no more. So risk = floor + scale * share with a share in [0, 1] that tends to a constant where a
 class becomes certain. The noise of the next step's risk shrinks with the scale too: measured in shares it is nearly the
 same everywhere, where in risks it spans many powers of ten.
@@ -19,6 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from firmbound.arrays import Floats
+from firmbound.continuation.surface import Statistic
 from firmbound.errors import InvalidInput
 from firmbound.posterior import softmax
 
@@ -27,11 +29,13 @@ from firmbound.posterior import softmax
 class RiskFrame:
     """From a statistic, LLRs (n, K - 1) or posteriors (n, K), to beliefs, inputs of a kernel, floor and scale.
 
+    regret (K, K) and least (K,) as above, in units of the largest penalty.
     log_prior_odds (K - 1,): log prior_k - log prior_K. temperature: LLRs enter the kernel as softmax(log odds /
     temperature), which leads from the posterior (1) to the ratios themselves (inf) and squeezes the far tails, where
     the share is flat; the posterior enters as it is. scaled: whether shares are modelled, or risks as the paper does.
     """
 
+    statistic: Statistic
     log_prior_odds: Floats
     regret: Floats
     least: Floats
@@ -40,10 +44,12 @@ class RiskFrame:
 
     @classmethod
     def create(
-        cls, prior: Floats, unit_penalty: Floats, unit_least: Floats, temperature: float, scaled: bool
+        cls, statistic: Statistic, prior: Floats, unit_penalty: Floats, *, temperature: float, scaled: bool
     ) -> RiskFrame:
         odds = np.log(prior[:-1]) - np.log(prior[-1])
-        return cls(odds, unit_penalty - unit_least[:, None], unit_least, temperature, scaled)
+        least = unit_penalty.min(axis=1)
+        regret = unit_penalty[:, unit_penalty.argmin(axis=1)] - least[:, None]
+        return cls(statistic, odds, regret, least, temperature, scaled)
 
     @property
     def classes(self) -> int:
@@ -51,6 +57,7 @@ class RiskFrame:
 
     def arrays(self) -> Mapping[str, Floats]:
         return {
+            "posterior": np.array([float(self.statistic == "posterior")]),
             "log_prior_odds": self.log_prior_odds,
             "regret": self.regret,
             "least": self.least,
@@ -60,24 +67,28 @@ class RiskFrame:
 
     @classmethod
     def from_arrays(
-        cls, log_prior_odds: Floats, regret: Floats, least: Floats, temperature: Floats, scaled: Floats
+        cls,
+        posterior: Floats,
+        log_prior_odds: Floats,
+        regret: Floats,
+        least: Floats,
+        temperature: Floats,
+        scaled: Floats,
     ) -> RiskFrame:
-        return cls(log_prior_odds, regret, least, float(temperature[0]), bool(scaled[0]))
+        statistic: Statistic = "posterior" if posterior[0] else "llr"
+        return cls(statistic, log_prior_odds, regret, least, float(temperature[0]), bool(scaled[0]))
 
     def belief(self, statistic: Floats) -> Floats:
         """(n, K) posteriors of (n, K - 1) LLRs or of themselves; or (K,) of one."""
-        columns = statistic.shape[-1]
-        if columns == self.classes:
-            return statistic
-        if columns != self.classes - 1:
-            raise InvalidInput(
-                "statistic", f"have {self.classes} posteriors or {self.classes - 1} ratios a row", f"{columns} columns"
-            )
-        return softmax(self._scores(statistic))
+        columns = self.classes - (self.statistic == "llr")
+        if statistic.shape[-1] != columns:
+            words = "posteriors" if self.statistic == "posterior" else "log-likelihood ratios"
+            raise InvalidInput("statistic", f"have {columns} {words} a row", f"{statistic.shape[-1]} columns")
+        return statistic if self.statistic == "posterior" else softmax(self._scores(statistic))
 
     def inputs(self, statistic: Floats) -> Floats:
         """(n, K - 1) inputs of a kernel; or (K - 1,) of one."""
-        if statistic.shape[-1] == self.classes:
+        if self.statistic == "posterior":
             return statistic[..., :-1]
         if self.temperature == np.inf:
             return statistic

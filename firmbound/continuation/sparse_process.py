@@ -29,10 +29,13 @@ from firmbound.continuation.kernel_surface import KernelName
 from firmbound.devices import one_thread, torch_device
 from firmbound.errors import InvalidInput, NumericalError
 
-# Added to the diagonal of K_ZZ, whose is 2. The largest that is tried when a factorisation fails.
+# Added to the diagonal of K_ZZ, which is 2, and the most that is tried when a factorisation fails.
 LEAST_JITTER, LARGEST_JITTER = 1e-8, 1e-3
-# Share of the targets' variance that is taken for noise where no cell holds two observations, and the least.
-NOISE_UNKNOWN, LEAST_NOISE = 1e-2, 1e-8
+# The same for B, as a share of its trace: what rounding may have taken from its eigenvalues.
+ROUNDING = 1e-13
+# Before any cell holds two observations, this share of the targets' variance is taken for noise, believed as if so many
+# degrees of freedom had shown it; and the least share.
+NOISE_UNKNOWN, NOISE_BELIEF, LEAST_NOISE = 1e-2, 30.0, 1e-6
 # Logarithms of lengthscale, amplitude and noise are believed to lie so far from 0, 0 and their first estimates. It
 # keeps a handful of observations from asking for absurd kernels and is not noticed by thousands.
 PRIOR_DEVIATION = np.array([1.5, 1.5, 1.0])
@@ -98,19 +101,19 @@ def factorise(matrix: Tensor) -> tuple[Tensor, float]:
             return factor, jitter
         jitter *= 10.0
     least = float(torch.linalg.eigvalsh(matrix).min()) if bool(torch.isfinite(matrix).all()) else float("nan")
-    raise NumericalError(
-        "The kernel matrix of the inducing points does not factorise (its least eigenvalue is the residual)",
-        residual=least,
-        tolerance=LARGEST_JITTER,
-        advice="Use fewer inducing points, a Matern kernel or inputs of a moderate size.",
-    )
+    raise _unfactorised("The kernel matrix of the inducing points (least eigenvalue given)", least, LARGEST_JITTER)
+
+
+def _unfactorised(what: str, residual: float, tolerance: float) -> NumericalError:
+    advice = "Use fewer inducing points, a Matern kernel or inputs of a moderate size."
+    return NumericalError(f"{what} does not factorise", residual=residual, tolerance=tolerance, advice=advice)
 
 
 class CollapsedBound:
     """The bound above as a function of log lengthscale, log amplitudes (C,) and log noises (C,), in unit targets."""
 
     def __init__(self, data: CellTargets, inducing: Floats, kernel: KernelName, device: str = "cpu") -> None:
-        check_finite(inputs=data.inputs, means=data.means, inducing=inducing)
+        check_finite(inputs=data.inputs, means=data.means, spread=data.spread, within=data.within, inducing=inducing)
         place = torch_device(device)
         weight = 1.0 / data.spread
         self.centre = (weight @ data.means) / weight.sum()
@@ -129,8 +132,9 @@ class CollapsedBound:
         self.weight = (self.root**-2).sum()
         self.log_spread = float(np.log(data.spread).sum())
         self.freedom, self.within = data.freedom, tensor(data.within / self.scale**2)
-        level = data.within / self.scale**2 / data.freedom if data.freedom else NOISE_UNKNOWN / data.spread.mean()
-        self.noise_guess = np.log(np.maximum(np.broadcast_to(level, self.scale.shape), LEAST_NOISE))
+        believed = NOISE_BELIEF * NOISE_UNKNOWN / np.median(data.spread)
+        level = (data.within / self.scale**2 + believed) / (data.freedom + NOISE_BELIEF)
+        self.noise_guess = np.log(np.maximum(level, LEAST_NOISE))
 
     def features(self, log_lengthscale: Tensor) -> tuple[Tensor, Tensor, float]:
         """L (m, m), A (m, n), and the jitter that L needed."""
@@ -145,7 +149,10 @@ class CollapsedBound:
         ratio = torch.exp(2 * log_amplitude - log_noise)
         inner = features @ features.T
         identity = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
-        factor = torch.linalg.cholesky(identity + ratio[:, None, None] * inner)
+        diagonal = 1.0 + ROUNDING * ratio * torch.trace(inner)
+        factor, failed = torch.linalg.cholesky_ex(diagonal[:, None, None] * identity + ratio[:, None, None] * inner)
+        if failed.any():
+            raise _unfactorised("The matrix of the collapsed bound", float(ratio.max()), 1 / ROUNDING)
         reduced = torch.linalg.solve_triangular(factor, (self.targets @ features.T)[:, :, None], upper=False)
         return ratio, factor, reduced[:, :, 0]
 
@@ -172,6 +179,8 @@ class CollapsedBound:
             directions = torch.linalg.solve_triangular(factor.T, vectors, upper=True)
             known = torch.exp(2 * amplitude)[:, None] * (1 - 1 / (1 + ratio[:, None] * sizes.clamp_min(0.0)))
         weights_ = weights.cpu().numpy() * self.scale[:, None]
+        if not np.all(np.isfinite(weights_)):
+            raise _unfactorised("The posterior of the process", float("nan"), LARGEST_JITTER)
         return SparseFit(
             lengthscale=float(np.exp(logs[0])),
             amplitude=np.exp(amplitude.cpu().numpy()) * self.scale,

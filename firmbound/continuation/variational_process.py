@@ -7,15 +7,12 @@ the last, smaller batch included. Everything is in double precision. C columns o
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import gpytorch
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
-from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from firmbound.arrays import Floats
@@ -79,17 +76,17 @@ class VariationalProcess(gpytorch.models.ApproximateGP):  # type: ignore[misc]
 
 
 def fit_variational_process(
-    inputs: Floats,
-    targets: Floats,
-    kernel: KernelName,
-    training: Training,
-    device: str = "cpu",
-    progress: Callable[[int, int], None] | None = None,
-    trained: Callable[[VariationalProcess], None] | None = None,
+    inputs: Floats, targets: Floats, kernel: KernelName, training: Training, device: str = "cpu"
 ) -> VariationalFit:
-    """Regress targets (n, C) on inputs (n, d), both of about unit scale; `trained` is handed GPyTorch's own model."""
+    """Regress targets (n, C) on inputs (n, d), both of about unit scale."""
     check_finite(inputs=inputs, targets=targets)
-    place = torch_device(device)
+    return export(*train(inputs, targets, kernel, training, torch_device(device)))
+
+
+def train(
+    inputs: Floats, targets: Floats, kernel: KernelName, training: Training, place: torch.device
+) -> tuple[VariationalProcess, gpytorch.likelihoods.GaussianLikelihood, Floats]:
+    """GPyTorch's model and likelihood after the last epoch, and the losses of all."""
     generator = torch.Generator().manual_seed(training.seed)
     x = torch.as_tensor(inputs, dtype=torch.float64, device=place)
     y = torch.as_tensor(targets.T.copy(), dtype=torch.float64, device=place)
@@ -100,20 +97,14 @@ def fit_variational_process(
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
     adam = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=training.learning_rate)
     losses = np.zeros(training.epochs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericalWarning)  # how much jitter was needed is in the result
-        for epoch in range(training.epochs):
-            for rows in torch.split(torch.randperm(len(x), generator=generator), training.batch):
-                adam.zero_grad()
-                loss = _negative_bound(bound, model, x[rows], y[:, rows])
-                loss.backward()  # type: ignore[no-untyped-call]
-                adam.step()
-                losses[epoch] += loss.item() * len(rows) / len(x)
-            if progress is not None:
-                progress(epoch + 1, training.epochs)
-    if trained is not None:
-        trained(model)
-    return _export(model, likelihood, losses)
+    for epoch in range(training.epochs):
+        for rows in torch.split(torch.randperm(len(x), generator=generator), training.batch):
+            adam.zero_grad()
+            loss = _negative_bound(bound, model, x[rows], y[:, rows])
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            losses[epoch] += loss.item() * len(rows) / len(x)
+    return model, likelihood, losses
 
 
 def _negative_bound(
@@ -134,7 +125,7 @@ def _negative_bound(
     return loss
 
 
-def _export(
+def export(
     model: VariationalProcess, likelihood: gpytorch.likelihoods.GaussianLikelihood, losses: Floats
 ) -> VariationalFit:
     """The trained process in the closed form that a surface evaluates, without GPyTorch."""

@@ -6,10 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from firmbound.arrays import Floats
+from firmbound.arrays import Bools, Floats
 from firmbound.costs import DecisionProblem
 from firmbound.errors import InvalidInput
-from firmbound.posterior import posterior
 
 REACH, NODES = 15.0, 3_001
 
@@ -20,10 +19,7 @@ class TwoClassRule(Protocol):
     @property
     def problem(self) -> DecisionProblem: ...
 
-    @property
-    def prior(self) -> Floats: ...
-
-    def continuation_risk(self, evidence: Floats, *, t: int, cost: float | None = None) -> Floats: ...
+    def stops(self, evidence: Floats, *, t: int, cost: float | None = None) -> Bools: ...
 
 
 def continuation_interval(rule: TwoClassRule, cost: float) -> Floats:
@@ -32,10 +28,9 @@ def continuation_interval(rule: TwoClassRule, cost: float) -> Floats:
         raise InvalidInput("rule", "have 2 classes", rule.problem.classes)
     ratio = np.linspace(-REACH, REACH, NODES)
     evidence = np.stack([-ratio / 2, ratio / 2], axis=1)
-    stopping = rule.problem.scale * rule.problem.stopping_risk(posterior(evidence, rule.prior))
     interval = np.full((rule.problem.horizon - 1, 2), np.nan)
     for t in range(1, rule.problem.horizon):
-        going_on = np.flatnonzero(stopping > rule.continuation_risk(evidence, t=t, cost=cost))
+        going_on = np.flatnonzero(~rule.stops(evidence, t=t, cost=cost))
         if len(going_on):
             interval[t - 1] = ratio[going_on[0]], ratio[going_on[-1]]
     return interval

@@ -137,7 +137,8 @@ def _risk_lines(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure
             doubt = 2 * outlook.deviation
             below, above = outlook.continuation_risk - doubt, outlook.continuation_risk + doubt
             axes.fill_between(share, below, above, color=OURS, alpha=0.25 * shade, lw=0)
-    axes.set_title(f"cost {cost:g}: go on where the blue line is lower")
+    sure = f" by a confidence of {rule.confidence:g}" if rule.confidence > 0.5 else ""
+    axes.set_title(f"cost {cost:g}: stop where the black line is lower{sure}")
     _finish(axes, "posterior of class 1", "risk")
     return figure
 

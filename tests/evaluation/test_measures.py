@@ -97,12 +97,13 @@ def test_a_score_holds_all_measures(two_classes, two_class_rule):
     assert found.as_dict()["cost"] == COSTS[1]
 
 
-def test_the_boundary_is_where_decisions_change(two_class_rule):
-    for t, (low, high) in enumerate(continuation_interval(two_class_rule, COSTS[0]), start=1):
-        assert low < 0 < high
-        for ratio, decided in ((low - 0.05, True), (low + 0.05, False), (high - 0.05, False), (high + 0.05, True)):
-            evidence = np.array([[-ratio / 2, ratio / 2]])
-            assert two_class_rule.outlook(evidence, t=t, cost=COSTS[0]).decided[0] == decided
+def test_the_boundary_is_where_decisions_change(two_class_rule, two_class_process):
+    for rule in (two_class_rule, two_class_process, two_class_process.with_confidence(0.99)):
+        for t, (low, high) in enumerate(continuation_interval(rule, COSTS[0]), start=1):
+            assert low < 0 < high
+            for ratio, decided in ((low - 0.05, True), (low + 0.05, False), (high - 0.05, False), (high + 0.05, True)):
+                evidence = np.array([[-ratio / 2, ratio / 2]])
+                assert rule.outlook(evidence, t=t, cost=COSTS[0]).decided[0] == decided
 
 
 def test_the_boundary_narrows_towards_the_horizon_and_needs_two_classes(two_class_rule, three_class_rule):
