@@ -37,7 +37,7 @@ def main() -> None:
         evidence = firmbound.datasets.gaussian(classes, sequences, seed=1).evidence
         fresh = firmbound.datasets.gaussian(classes, FRESH, seed=2)
         oracle = firmbound.solve_gaussian(fresh, costs=COSTS)
-        tried = [{"points": points} for points in POINTS[classes]]
+        tried: list[dict[str, Any]] = [{"points": points} for points in POINTS[classes]]
         usual = {2: 1_000, 3: 200}[classes]
         tried += [{"points": usual, "compression": "subsample"}]
         tried += [{"points": usual, "regularisation": value} for value in REGULARISATIONS]

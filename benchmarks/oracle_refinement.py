@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import firmbound
 from benchmarks.record import record
@@ -15,7 +16,7 @@ STEPS = {2: [8, 16, 32, 64, 128, 256, 512], 3: [2, 3, 4, 6, 8, 12]}
 def main() -> None:
     results = {}
     for classes, steps in STEPS.items():
-        rows = []
+        rows: list[dict[str, Any]] = []
         for step in steps:
             started = time.perf_counter()
             problem = firmbound.datasets.gaussian(classes=classes, sequences=1)

@@ -61,8 +61,14 @@ def collapsed_three() -> list[dict[str, Any]]:
 
 def variational(fresh: firmbound.datasets.GaussianProblem) -> list[dict[str, Any]]:
     train = firmbound.datasets.gaussian(2, 20_000, seed=1)
-    paper = {"solver": "variational", "temperature": None, "scaling": "risk", "inducing": 200}
-    changes = [{}, {"inducing": 50}, {"kernel": "matern-1.5"}, {"kernel": "matern-2.5"}, {"statistic": "posterior"}]
+    paper: dict[str, Any] = {"solver": "variational", "temperature": None, "scaling": "risk", "inducing": 200}
+    changes: list[dict[str, Any]] = [
+        {},
+        {"inducing": 50},
+        {"kernel": "matern-1.5"},
+        {"kernel": "matern-2.5"},
+        {"statistic": "posterior"},
+    ]
     return [measure(train, fresh, paper | change, COSTS[1:2]) for change in changes]
 
 

@@ -54,7 +54,7 @@ class Density:
         drawn = rising[:, -1:] * rng.random((len(states), samples))
         chosen = np.stack([np.searchsorted(row, values) for row, values in zip(rising, drawn, strict=True)])
         moved = (white[:, None] - self.now[chosen]) @ self.slope
-        return self.next[chosen] + moved + rng.standard_normal(moved.shape) @ self.noise
+        return np.asarray(self.next[chosen] + moved + rng.standard_normal(moved.shape) @ self.noise)
 
 
 def main() -> None:
@@ -117,12 +117,13 @@ def sampled_risk(rule: StoppingRule, density: Density, x: Floats, t: int, rounds
         evidence = np.pad(drawn.reshape(-1, x.shape[1]), [(0, 0), (0, 1)])  # the last class is at 0
         ahead = rule.outlook(evidence, t=t + 1)
         means.append(np.minimum(ahead.stopping_risk, ahead.continuation_risk).reshape(len(part), -1).mean(axis=1))
-    return np.concatenate(means) + COST
+    return np.asarray(np.concatenate(means) + COST)
 
 
 def timed(run: Callable[[], Floats], exact: Floats | None = None) -> Row:
     """Seconds a state of the best of the runs that fit into REPEAT_SECONDS, at least one, and the error."""
-    took, started = [], time.perf_counter()
+    took: list[tuple[float, float]] = []
+    started = time.perf_counter()
     while not took or time.perf_counter() - started < REPEAT_SECONDS:
         cpu, wall = time.process_time(), time.perf_counter()
         risk = run()

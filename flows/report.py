@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from prefect import flow, get_run_logger
 
 from firmbound.continuation.surface import worst_facts
@@ -34,11 +35,27 @@ def report_flow(dataset: str, params: Params) -> None:
         "train": params.features[dataset].sequences.train,
         "test": test.description.sequences,
         "fit": worst_facts(rule.surfaces),
+        "doubt": doubt_at_decisions(rule, test),
     }
     with publish(stage_folder(dataset, "report")) as folder:
         write_report(folder, dataset, facts, rows, sections)
     version = log_results(dataset, params)
     get_run_logger().info("%s: registered as version %s of the model", dataset, version)
+
+
+def doubt_at_decisions(rule: StoppingRule, test: TrajectoryStore) -> float | None:
+    """Mean deviation of the continuation risk where the rule of the middle cost decides; None if it knows none."""
+    batch = next(test.batches(features=False))
+    assert batch.evidence is not None
+    cost = rule.costs.tolist()[len(rule.costs) // 2]
+    time = rule.decide(batch.evidence, cost=cost).time
+    found = [
+        rule.outlook(batch.evidence[time == t, t - 1], t=t, cost=cost).deviation
+        for t in range(1, rule.problem.horizon)
+        if np.any(time == t)
+    ]
+    mean = float(np.mean(np.concatenate(found))) if found else float("nan")
+    return None if np.isnan(mean) else mean
 
 
 def make_sections(

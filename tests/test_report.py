@@ -84,6 +84,7 @@ def test_the_page_needs_nothing_else_and_says_the_numbers(case):
         "train": 6_000,
         "test": 6_000,
         "fit": {"gap": 1e-6},
+        "doubt": 0.01234,
     }
     sections = [
         Section("speed_accuracy", "Speed", "text & <more>", figures.speed_accuracy(rows)),
@@ -100,6 +101,25 @@ def test_the_page_needs_nothing_else_and_says_the_numbers(case):
     assert f"{100 * first['error_rate']:.2f} % wrong" in page
     assert "0.120 % above the exact optimum" in page
     assert "text &amp; &lt;more&gt;" in page
+    assert "within 0.0001 %" in page
+    assert "± 0.012" in page
+    silent = render_page("toy", facts | {"doubt": None, "fit": {"jitter": 1e-8}}, rows, sections)
+    assert "least possible objective" not in silent
+    assert "standard deviation" not in silent
+
+
+def test_doubt_is_drawn_where_it_is_known(two_class_rule, two_class_process):
+    bands = [
+        len(figures.risk_surface(rule, COSTS[0], [1, 5]).axes[0].collections)
+        for rule in (two_class_rule, two_class_process)
+    ]
+    assert bands == [0, 2]
+    titles = [
+        figures.risk_surface(rule, COSTS[0], [1]).axes[0].get_title()
+        for rule in (two_class_process, two_class_process.with_confidence(0.9))
+    ]
+    assert "confidence" not in titles[0]
+    assert "confidence of 0.9" in titles[1]
 
 
 def test_the_same_figure_gives_the_same_bytes(two_class_rule):
