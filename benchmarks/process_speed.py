@@ -16,6 +16,7 @@ import numpy as np
 import firmbound
 from benchmarks.record import record
 from firmbound.arrays import Floats
+from firmbound.backward_induction import statistic_of
 from firmbound.continuation.gaussian_process import ProcessFitter, ProcessOptions
 from firmbound.oracle import Oracle
 from firmbound.posterior import log_likelihood_ratios, posterior
@@ -58,7 +59,7 @@ class Step:
         later = np.asarray(train[:, t], dtype=np.float64)
         stopping = PENALTY * (1 - posterior(later, PRIOR).max(axis=1))
         self.targets = (np.minimum(stopping, oracle.continuation_risk(later, t=t + 1)) / PENALTY)[:, None]
-        self.statistic = log_likelihood_ratios(train[:, t - 1])
+        self.evidence = np.asarray(train[:, t - 1], dtype=np.float64)
         even = np.linspace(-5, 5, 1001)
         grid = np.column_stack([even, np.zeros(1001)])
         self.places = {"fresh": np.asarray(fresh[:, t - 1], dtype=np.float64), "grid": grid}
@@ -67,15 +68,20 @@ class Step:
     def measure(self, options: ProcessOptions, seed: int) -> dict[str, float]:
         fitter = ProcessFitter(options.frame(PRIOR, 1 - np.eye(2)), options, seed)
         wall, cpu = time.perf_counter(), time.process_time()
-        surface = fitter.prepare(self.statistic).fit(self.targets)
+        surface = fitter.prepare(statistic_of(self.evidence, posterior(self.evidence, PRIOR), options.statistic)).fit(
+            self.targets
+        )
         shown = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
         for name, place in self.places.items():
-            statistic = log_likelihood_ratios(place)
+            statistic = statistic_of(place, posterior(place, PRIOR), options.statistic)
             error = PENALTY * surface(statistic)[:, 0] - self.truth[name]
             shown[f"rmse_{name}"] = float(np.sqrt(np.mean(error**2)))
             doubt = 1.96 * PENALTY * surface.deviation(statistic)[:, 0]
-            shown[f"within_95_{name}"] = float(np.mean(np.abs(error) <= doubt))
-        print(f"  {options.solver} {options.noise} seed {seed}: {shown}", flush=True)
+            near = (
+                np.abs(log_likelihood_ratios(place)[:, 0]) <= 10
+            )  # farther out risks are below what the oracle's grid resolves
+            shown[f"within_95_{name}"] = float(np.mean(np.abs(error[near]) <= doubt[near]))
+        print(f"  {options.solver}, {options.noise} noise, seed {seed}: {shown}", flush=True)
         return shown
 
 
