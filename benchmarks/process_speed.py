@@ -77,9 +77,8 @@ class Step:
             error = PENALTY * surface(statistic)[:, 0] - self.truth[name]
             shown[f"rmse_{name}"] = float(np.sqrt(np.mean(error**2)))
             doubt = 1.96 * PENALTY * surface.deviation(statistic)[:, 0]
-            near = (
-                np.abs(log_likelihood_ratios(place)[:, 0]) <= 10
-            )  # farther out risks are below what the oracle's grid resolves
+            # farther out risks are below what the oracle's grid resolves
+            near = np.abs(log_likelihood_ratios(place)[:, 0]) <= 10
             shown[f"within_95_{name}"] = float(np.mean(np.abs(error[near]) <= doubt[near]))
         print(f"  {options.solver}, {options.noise} noise, seed {seed}: {shown}", flush=True)
         return shown
