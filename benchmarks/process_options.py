@@ -3,7 +3,7 @@
 Whole backward inductions at costs of 0.1, 1 and 2 penalty/T (1,000 inducing points at the paper's, 1 penalty/T, alone).
 `regret` as in excess_risk, `aapr` the mean believed risk with the exact optimum's beside it, error and mean time as in
 the paper's curves. The collapsed solver runs at the paper's sizes, with what we model beside it switched off one by
-one. The paper's own settings take two hundred times longer: whole inductions at 20,000 sequences and one cost for
+one. The paper's own settings take three hundred times longer: whole inductions at 20,000 sequences and one cost for
 either statistic, and one step, t = 48, for all settings.
 """
 
