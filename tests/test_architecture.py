@@ -72,6 +72,15 @@ def test_solvers_know_nothing_of_risks():
         assert not uses(file, "firmbound.costs", "firmbound.posterior", "firmbound.continuation.convex")
 
 
+def test_evidence_and_stopping_know_nothing_of_each_other():
+    stopping = ("continuation", "backward_induction", "stopping_rule", "fitting")
+    for file in core_files():
+        if file.parent.name == "tandem":
+            assert not uses(file, *(f"firmbound.{name}" for name in stopping))
+        elif file.stem in stopping or file.parent.name == "continuation":
+            assert not uses(file, "firmbound.tandem")
+
+
 def test_only_tracking_and_the_served_model_import_mlflow():
     users = {file.stem for file in (ROOT / "flows").glob("*.py") if uses(file, "mlflow")}
     assert users == {"tracking", "served_rule"}

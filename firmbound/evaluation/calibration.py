@@ -1,0 +1,89 @@
+"""Whether beliefs are as often right as they say, at each number of observations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from firmbound.arrays import Floats, Ints
+from firmbound.errors import InvalidInput
+from firmbound.posterior import posterior
+
+BINS = 15
+# Ratios beyond this many nats are hardly ever seen in training; estimates of them saturate or run away.
+SATURATION = 100.0
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Bins of confidence: how many sequences, how sure on average, how often right.  Each (bins,)."""
+
+    count: Ints
+    confidence: Floats
+    accuracy: Floats
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: mean |accuracy - confidence| over sequences."""
+        return float(self.count @ np.abs(self.accuracy - self.confidence) / self.count.sum())
+
+
+def reliability(belief: Floats, labels: Ints, bins: int = BINS) -> Reliability:
+    """Confidence in the likeliest class against how often it is right; (n, K) posteriors, bins of equal width."""
+    if bins < 1 or len(belief) == 0:
+        raise InvalidInput("bins", "be positive, with sequences to fill them", (bins, len(belief)))
+    sure = belief.max(axis=1)
+    place = np.minimum((sure * bins).astype(np.int64), bins - 1)
+    count = np.bincount(place, minlength=bins)
+    right = np.bincount(place, belief.argmax(axis=1) == labels, bins)
+    filled = np.maximum(count, 1)
+    return Reliability(count, np.bincount(place, sure, bins) / filled, right / filled)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """At t = 1..T: expected calibration error and mean negative log-likelihood of the true class; and the largest
+    difference of evidence between two classes, in nats."""
+
+    error: Floats
+    negative_log_likelihood: Floats
+    largest_ratio: float
+
+    @property
+    def saturated(self) -> bool:
+        return self.largest_ratio > SATURATION
+
+
+def calibration(evidence: NDArray[Any], labels: Ints, prior: Floats) -> Calibration:
+    """Of (n, T, K) evidence with (n,) labels."""
+    errors, losses = [], []
+    for t in range(evidence.shape[1]):
+        belief = posterior(evidence[:, t], prior)
+        errors.append(reliability(belief, labels).error)
+        own = belief[np.arange(len(labels)), labels]
+        losses.append(float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()))
+    ratio = float((evidence.max(axis=-1) - evidence.min(axis=-1)).max())
+    return Calibration(np.array(errors), np.array(losses), ratio)
+
+
+def fit_temperature(evidence: NDArray[Any], labels: Ints, prior: Floats) -> float:
+    """The number to divide evidence by that makes labels likeliest, over all t; above 1 for beliefs that are too sure.
+
+    Fit it on sequences that the evidence was not learned from.
+    """
+    values = np.asarray(evidence, dtype=np.float64)
+    log_prior = np.log(prior)
+    rows = np.arange(len(labels))
+
+    def loss(log_temperature: float) -> float:
+        scores = values * np.exp(-log_temperature) + log_prior
+        scores -= scores.max(axis=-1, keepdims=True)
+        own = scores[rows, :, labels]
+        return float((np.log(np.exp(scores).sum(axis=-1)) - own).mean())
+
+    found = optimize.minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded", options={"xatol": 1e-4})
+    return float(np.exp(found.x))

@@ -1,0 +1,1 @@
+"""Evidence learned from features: SPRT-TANDEM networks."""

@@ -1,0 +1,108 @@
+"""Labelled sequences for training, from arrays or a store larger than memory, in a new order every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.arrays import Ints, class_labels, finite_array
+from firmbound.errors import InvalidInput
+from firmbound.store import CHUNK_ROWS, TrajectoryStore
+
+# Sequences in memory at a time when they come from a store: batches mix what lies in so many chunks.
+POOL_CHUNKS = 40
+
+
+class SequenceSource(Protocol):
+    """n labelled sequences of features (n, T, d)."""
+
+    @property
+    def labels(self) -> Ints: ...
+
+    @property
+    def horizon(self) -> int: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    def read(self, rows: slice) -> NDArray[Any]:
+        """Features of some neighbouring sequences."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    features: NDArray[Any]
+    labels: Ints
+
+    @classmethod
+    def of(cls, features: ArrayLike, labels: ArrayLike, classes: int) -> ArraySource:
+        values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
+        if min(values.shape) < 1 or values.shape[1] < 2:
+            raise InvalidInput("features", "hold a sequence of two observations at least", f"shape {values.shape}")
+        return cls(values, class_labels("labels", labels, count=len(values), classes=classes))
+
+    @property
+    def horizon(self) -> int:
+        return int(self.features.shape[1])
+
+    @property
+    def dimension(self) -> int:
+        return int(self.features.shape[2])
+
+    def read(self, rows: slice) -> NDArray[Any]:
+        return self.features[rows]
+
+
+class StoreSource:
+    """A trajectory store, read in whole chunks."""
+
+    def __init__(self, store: TrajectoryStore) -> None:
+        self.store = store
+        if not store.description.dimension:
+            raise InvalidInput("store", "hold features", f"{store.path}, which has none")
+        self.labels = store.labels
+
+    @property
+    def horizon(self) -> int:
+        return self.store.description.horizon
+
+    @property
+    def dimension(self) -> int:
+        return self.store.description.dimension
+
+    def read(self, rows: slice) -> NDArray[Any]:
+        return self.store.read("features", rows)
+
+
+def shuffled_batches(source: SequenceSource, batch: int, seed: tuple[int, ...]) -> Iterator[tuple[NDArray[Any], Ints]]:
+    """Every sequence once, in batches of `batch` (the last may be smaller), in an order that `seed` decides.
+
+    Chunks are drawn in a random order, and sequences are shuffled among POOL_CHUNKS of them at a time.
+    """
+    random = np.random.default_rng(seed)
+    count = len(source.labels)
+    starts = random.permutation(np.arange(0, count, CHUNK_ROWS))
+    left_features: list[NDArray[Any]] = []
+    left_labels: list[Ints] = []
+    for first in range(0, len(starts), POOL_CHUNKS):
+        rows = [slice(int(start), min(int(start) + CHUNK_ROWS, count)) for start in starts[first : first + POOL_CHUNKS]]
+        features = np.concatenate([*left_features, *(source.read(part) for part in rows)])
+        labels = np.concatenate([*left_labels, *(source.labels[part] for part in rows)])
+        order = random.permutation(len(labels))
+        last = first + POOL_CHUNKS >= len(starts)
+        whole = len(order) if last else len(order) // batch * batch
+        for begin in range(0, whole, batch):
+            chosen = order[begin : min(begin + batch, whole)]
+            yield features[chosen], labels[chosen]
+        left_features, left_labels = [features[order[whole:]]], [labels[order[whole:]]]
+
+
+def in_order(source: SequenceSource, batch: int) -> Iterator[tuple[NDArray[Any], Ints]]:
+    for start in range(0, len(source.labels), batch):
+        rows = slice(start, min(start + batch, len(source.labels)))
+        yield source.read(rows), source.labels[rows]

@@ -1,0 +1,43 @@
+"""What training minimises. In the ratio losses classes weigh equally; a class that a batch lacks adds nothing to it."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn import functional
+
+
+def class_weights(labels: Tensor, classes: int) -> Tensor:
+    """(n,) weights of the sequences of a batch: 1 / (K M_k), with M_k of the batch."""
+    counts = labels.bincount(minlength=classes)
+    return 1.0 / (classes * counts[labels])
+
+
+def log_sum_exp_loss(evidence: Tensor, labels: Tensor) -> Tensor:
+    """LSEL: mean over t, and over sequences within each class, of log(1 + sum_{l != y} exp(-lambda_yl)).
+
+    That is the cross entropy of softmax(evidence), from (n, T, K) evidence and (n,) labels.
+    """
+    n, horizon, classes = evidence.shape
+    targets = labels[:, None].expand(n, horizon)
+    losses = functional.cross_entropy(evidence.transpose(1, 2), targets, reduction="none")  # (n, T)
+    return (class_weights(labels, classes) * losses.mean(dim=1)).sum()
+
+
+def ratio_loss(evidence: Tensor, labels: Tensor) -> Tensor:
+    """LLLR: mean over t and the other classes l of |1 - sigmoid(lambda_yl)|, which saturates where LSEL does not."""
+    classes = evidence.shape[2]
+    own = evidence.gather(2, labels[:, None, None].expand(-1, evidence.shape[1], 1))
+    # the class itself adds sigmoid(0) = 1/2, taken off again
+    doubt = (evidence - own).sigmoid().sum(dim=2) - 0.5
+    return (class_weights(labels, classes) * doubt.mean(dim=1)).sum() / (classes - 1)
+
+
+def multiplet_cross_entropy(log_posterior: Tensor, labels: Tensor) -> Tensor:
+    """MCE: cross entropy of every window, summed over lengths 1..N+1, mean over starts and sequences.
+
+    (n, S, N + 1, K) log posteriors of windows. It is an expectation under the data, so classes weigh as they occur: the
+    posterior that it teaches holds the prior, which the formula takes off.
+    """
+    n, starts, lengths, _ = log_posterior.shape
+    index = labels[:, None, None, None].expand(n, starts, lengths, 1)
+    return -log_posterior.gather(3, index).sum() / (n * starts)

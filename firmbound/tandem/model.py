@@ -1,0 +1,135 @@
+"""TandemModel: a trained network with its prior, from features to evidence, whole or streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.arrays import Floats, finite_array
+from firmbound.bundle import read_bundle, write_bundle
+from firmbound.errors import BundleError, InvalidInput
+from firmbound.posterior import class_prior
+from firmbound.tandem.data import ArraySource, SequenceSource
+from firmbound.tandem.formula import evidence_of_windows
+from firmbound.tandem.network import NetworkOptions, TandemNetwork
+from firmbound.tandem.streaming import TandemStream
+from firmbound.tandem.training import Progress, Trainer, TrainingOptions
+
+KIND = "tandem"
+# Sequences that go through the network together.
+BLOCK = 500
+
+
+@dataclass(frozen=True)
+class TandemModel:
+    """Estimates evidence of sequences (n, T, d) of any T above the order. oblivious: forget what left the window."""
+
+    network: TandemNetwork
+    prior: Floats
+    oblivious: bool = False
+
+    def evidence(self, features: ArrayLike) -> NDArray[np.float32]:
+        """(n, T, d) -> (n, T, K), the largest class at 0."""
+        values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
+        if values.shape[2] != self.network.dimension:
+            raise InvalidInput("features", f"have {self.network.dimension} numbers an observation", values.shape)
+        log_prior = torch.as_tensor(np.log(self.prior), dtype=torch.float32)
+        place = next(self.network.parameters()).device
+        result = np.empty((*values.shape[:2], len(self.prior)), dtype=np.float32)
+        self.network.eval()
+        with torch.inference_mode():
+            for start in range(0, len(values), BLOCK):
+                part = torch.as_tensor(values[start : start + BLOCK], dtype=torch.float32).to(place)
+                found = evidence_of_windows(self.network(part), log_prior.to(place), oblivious=self.oblivious)
+                result[start : start + BLOCK] = (found - found.amax(dim=-1, keepdim=True)).cpu().numpy()
+        return result
+
+    def stream(self) -> TandemStream:
+        """Evidence one observation at a time."""
+        return TandemStream(self.network, torch.as_tensor(np.log(self.prior), dtype=torch.float32), self.oblivious)
+
+    def save(self, path: str | Path) -> None:
+        network = self.network
+        header: Mapping[str, Any] = {
+            "network": asdict(network.options),
+            "dimension": network.dimension,
+            "classes": network.classes,
+            "oblivious": self.oblivious,
+        }
+        arrays = {f"network/{name}": value.cpu().numpy() for name, value in network.state_dict().items()}
+        write_bundle(path, kind=KIND, header=header, arrays=arrays | {"prior": self.prior})
+
+    @classmethod
+    def load(cls, path: str | Path) -> TandemModel:
+        header, arrays = read_bundle(path, kind=KIND)
+        try:
+            options = NetworkOptions(**header["network"])
+            network = TandemNetwork(header["dimension"], header["classes"], options)
+            prior = class_prior(arrays.pop("prior"), network.classes)
+            network.load_state_dict({name.removeprefix("network/"): torch.as_tensor(a) for name, a in arrays.items()})
+            return cls(network.eval(), prior, bool(header["oblivious"]))
+        except (KeyError, TypeError, ValueError, RuntimeError) as problem:
+            raise BundleError(f"{path} is no TANDEM model that this version can read: {problem}") from None
+
+
+def fit_tandem(
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    validation: tuple[ArrayLike, ArrayLike],
+    prior: ArrayLike | None = None,
+    network: NetworkOptions | None = None,
+    training: TrainingOptions | None = None,
+    oblivious: bool = False,
+    checkpoint: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TandemModel:
+    """Train on features (n, T, d) with labels (n,); `validation` is such a pair too and decides when to stop.
+
+    prior: (K,) class probabilities, by default the shares of the labels. With a `checkpoint` folder, training that was
+    killed goes on from its last epoch and ends as it would have.
+
+    >>> model = fit_tandem(x, y, validation=(x_valid, y_valid), network=NetworkOptions(order=2))
+    >>> rule = firmbound.fit_stopping_rule(model.evidence(x), costs=[0.2], prior=model.prior)
+    """
+    classes = int(np.max(np.asarray(labels))) + 1
+    train = ArraySource.of(features, labels, classes)
+    held_out = ArraySource.of(*validation, classes)
+    return fit_tandem_from(
+        train,
+        held_out,
+        label_shares(train, classes) if prior is None else class_prior(prior, classes),
+        network or NetworkOptions(),
+        training or TrainingOptions(),
+        oblivious=oblivious,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+
+
+def fit_tandem_from(
+    source: SequenceSource,
+    validation: SequenceSource,
+    prior: Floats,
+    network: NetworkOptions,
+    training: TrainingOptions,
+    *,
+    oblivious: bool = False,
+    checkpoint: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TandemModel:
+    """As `fit_tandem`, from sources that may be larger than memory."""
+    trainer = Trainer(source, validation, prior, network, training)
+    trained = trainer.run(None if checkpoint is None else Path(checkpoint), progress)
+    return TandemModel(trained.cpu(), prior, oblivious)
+
+
+def label_shares(source: SequenceSource, classes: int) -> Floats:
+    counts = np.bincount(source.labels, minlength=classes)
+    return np.asarray(counts / counts.sum())

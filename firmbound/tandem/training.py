@@ -1,0 +1,271 @@
+"""Training a TANDEM network: resumable, deterministic on the CPU, stopped when validation no longer improves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firmbound.arrays import Floats
+from firmbound.bundle import read_bundle, write_bundle
+from firmbound.devices import torch_device
+from firmbound.errors import BundleError, InvalidInput, NumericalError
+from firmbound.tandem.data import SequenceSource, in_order, shuffled_batches
+from firmbound.tandem.formula import evidence_of_windows
+from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, ratio_loss
+from firmbound.tandem.network import NetworkOptions, TandemNetwork
+
+KIND = "tandem-checkpoint"
+Optimizer = Literal["adam", "rmsprop", "lion"]
+RatioLoss = Literal["lsel", "lllr"]
+Progress = Callable[[int, int, float, float], None]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a network is trained.
+
+    ratio_weight and multiplet_weight weigh the loss of the ratios (LSEL or LLLR) and that of all windows' posteriors.
+    schedule: the learning rate stays or falls as a cosine to 0. clip: longest gradient. patience: epochs without a
+    better validation loss after which training ends (None: never before the last).
+    """
+
+    optimizer: Optimizer = "adam"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    batch: int = 200
+    epochs: int = 15
+    ratio_loss: RatioLoss = "lsel"
+    ratio_weight: float = 1.0
+    multiplet_weight: float = 1.0
+    schedule: Literal["constant", "cosine"] = "cosine"
+    clip: float | None = 1.0
+    patience: int | None = 5
+    seed: int = 0
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+
+    def __post_init__(self) -> None:
+        for name, holds, rule in (
+            ("optimizer", self.optimizer in get_args(Optimizer), f"be one of {get_args(Optimizer)}"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "be positive"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "be 0 or positive"),
+            ("batch", self.batch >= 1, "be at least 1"),
+            ("epochs", self.epochs >= 1, "be at least 1"),
+            ("ratio_loss", self.ratio_loss in get_args(RatioLoss), f"be one of {get_args(RatioLoss)}"),
+            ("ratio_weight", self.ratio_weight >= 0, "be 0 or positive"),
+            ("multiplet_weight", self.multiplet_weight >= 0, "be 0 or positive"),
+            ("schedule", self.schedule in ("constant", "cosine"), "be 'constant' or 'cosine'"),
+            ("clip", self.clip is None or self.clip > 0, "be positive, or None"),
+            ("patience", self.patience is None or self.patience >= 1, "be at least 1, or None"),
+            ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
+        ):
+            if not holds:
+                raise InvalidInput(name, rule, repr(getattr(self, name)))
+        if self.ratio_weight + self.multiplet_weight == 0:
+            raise InvalidInput("ratio_weight", "be positive where multiplet_weight is 0", 0.0, "Nothing is learned.")
+
+    def rate(self, step: int, steps: int) -> float:
+        """Learning rate of a step, 0 .. steps - 1."""
+        fall = 0.5 * (1 + math.cos(math.pi * step / steps)) if self.schedule == "cosine" else 1.0
+        return self.learning_rate * fall
+
+
+@dataclass
+class Progressing:
+    """Where training stands; all that a checkpoint needs beside network and optimiser."""
+
+    epoch: int = 0
+    best_loss: float = math.inf
+    best_epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Trainer:
+    """One network, its optimiser and where they stand; `run` trains to the end, from a checkpoint if there is one."""
+
+    def __init__(
+        self,
+        source: SequenceSource,
+        validation: SequenceSource,
+        prior: Floats,
+        network: NetworkOptions,
+        training: TrainingOptions,
+    ) -> None:
+        check_sources(source, validation, len(prior), network, training)
+        self.source, self.validation, self.options = source, validation, training
+        self.place = torch_device(training.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(training.seed)
+            self.network = TandemNetwork(source.dimension, len(prior), network)
+        self.network.to(self.place)
+        self.log_prior = torch.as_tensor(np.log(prior), dtype=torch.float32, device=self.place)
+        self.optimizer = make_optimizer(self.network, training)
+        self.steps = -(-len(source.labels) // training.batch)
+        self.state = Progressing()
+
+    def run(self, checkpoint: Path | None = None, progress: Progress | None = None) -> TandemNetwork:
+        """Train, writing a checkpoint after every epoch; the network of the best validation loss is handed back."""
+        if checkpoint is not None and (checkpoint / "header.json").is_file():
+            self.load(checkpoint)
+        options, state = self.options, self.state
+        while state.epoch < options.epochs and not self._has_stalled():
+            train_loss = self._train_epoch(checkpoint)
+            loss = self.validation_loss()
+            state.history.append({"train_loss": train_loss, "validation_loss": loss})
+            state.epoch += 1
+            if loss < state.best_loss:
+                state.best_loss, state.best_epoch = loss, state.epoch
+                state.best_weights = {name: value.clone() for name, value in self.network.state_dict().items()}
+            if checkpoint is not None:
+                self.save(checkpoint)
+            if progress is not None:
+                progress(state.epoch, options.epochs, train_loss, loss)
+        self.network.load_state_dict(state.best_weights)
+        return self.network.eval()
+
+    def loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Weighted sum of the losses of one batch."""
+        windows = self.network(features)
+        options = self.options
+        total = features.new_zeros(())
+        if options.ratio_weight:
+            evidence = evidence_of_windows(windows, self.log_prior)
+            compare = log_sum_exp_loss if options.ratio_loss == "lsel" else ratio_loss
+            total = total + options.ratio_weight * compare(evidence, labels)
+        if options.multiplet_weight:
+            total = total + options.multiplet_weight * multiplet_cross_entropy(windows, labels)
+        return total
+
+    def validation_loss(self) -> float:
+        self.network.eval()
+        total, count = 0.0, 0
+        with torch.no_grad():
+            for features, labels in in_order(self.validation, self.options.batch):
+                total += self.loss(*self._tensors(features, labels)).item() * len(labels)
+                count += len(labels)
+        return total / count
+
+    def _train_epoch(self, checkpoint: Path | None) -> float:
+        """One pass over the data. Order and dropout depend on seed and epoch alone: a resumed run is the same run."""
+        options, epoch = self.options, self.state.epoch
+        self.network.train()
+        total = 0.0
+        with torch.random.fork_rng(devices=[self.place] if self.place.type == "cuda" else []):
+            torch.manual_seed(int(np.random.SeedSequence((options.seed, epoch)).generate_state(1)[0]))
+            batches = shuffled_batches(self.source, options.batch, (options.seed, epoch))
+            for index, (features, labels) in enumerate(batches):
+                step = epoch * self.steps + index
+                rate = options.rate(step, options.epochs * self.steps)
+                for group in self.optimizer.param_groups:
+                    group["lr"] = rate
+                self.optimizer.zero_grad()
+                with torch.autocast(self.place.type, torch.bfloat16, enabled=self.place.type == "cuda"):
+                    loss = self.loss(*self._tensors(features, labels))
+                if not torch.isfinite(loss):
+                    self._diverged(loss.item(), step, rate, checkpoint)
+                loss.backward()  # type: ignore[no-untyped-call]
+                if options.clip is not None:
+                    torch.nn.utils.clip_grad_norm_(self.network.parameters(), options.clip)
+                self.optimizer.step()
+                total += loss.item() * len(labels)
+        return total / len(self.source.labels)
+
+    def _tensors(self, features: NDArray[Any], labels: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        x = torch.as_tensor(np.ascontiguousarray(features), dtype=torch.float32)
+        return x.to(self.place), torch.as_tensor(labels).to(self.place)
+
+    def _has_stalled(self) -> bool:
+        patience = self.options.patience
+        return patience is not None and self.state.epoch - self.state.best_epoch >= patience
+
+    def _diverged(self, loss: float, step: int, rate: float, checkpoint: Path | None) -> None:
+        kept = f"The last good checkpoint, of epoch {self.state.epoch}, is {checkpoint}." if checkpoint else ""
+        raise NumericalError(
+            f"Training diverged with a learning rate of {rate:.3g}",
+            step=step,
+            residual=loss,
+            tolerance=math.inf,
+            advice=f"Lower learning_rate or set clip. {kept}".rstrip(),
+        )
+
+    def save(self, path: Path) -> None:
+        arrays = {f"network/{name}": value.cpu().numpy() for name, value in self.network.state_dict().items()}
+        arrays |= {f"best/{name}": value.cpu().numpy() for name, value in self.state.best_weights.items()}
+        for index, parts in self.optimizer.state_dict()["state"].items():
+            arrays |= {f"optimizer/{index}/{name}": np.atleast_1d(value.cpu().numpy()) for name, value in parts.items()}
+        stands = {"epoch": self.state.epoch, "best_loss": self.state.best_loss, "best_epoch": self.state.best_epoch}
+        header = {**self._identity(), **stands, "history": self.state.history}
+        write_bundle(path, kind=KIND, header=header, arrays=arrays)
+
+    def load(self, path: Path) -> None:
+        """Go on where a checkpoint ended; one of another network, training or data is refused."""
+        header, arrays = read_bundle(path, kind=KIND)
+        mine = self._identity()
+        for name, value in mine.items():
+            if header.get(name) != value:
+                raise BundleError(
+                    f"{path} is a checkpoint of other {name}: {header.get(name)} instead of {value}. "
+                    "Remove it to train anew, or go back to the settings it was made with."
+                )
+        self.state = Progressing(header["epoch"], header["best_loss"], header["best_epoch"], header["history"])
+        self.network.load_state_dict(_tensors_of(arrays, "network/"))
+        self.state.best_weights = {name: value.to(self.place) for name, value in _tensors_of(arrays, "best/").items()}
+        groups = self.optimizer.state_dict()["param_groups"]
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in _tensors_of(arrays, "optimizer/").items():
+            index, part = name.split("/")
+            state.setdefault(int(index), {})[part] = value[0] if part == "step" else value
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+    def _identity(self) -> dict[str, Any]:
+        """What must agree for a checkpoint to be gone on with."""
+        data = [len(self.source.labels), self.source.horizon, self.source.dimension, len(self.log_prior)]
+        return {"network": asdict(self.network.options), "training": asdict(self.options), "data": data}
+
+
+def _tensors_of(arrays: dict[str, NDArray[Any]], start: str) -> dict[str, Tensor]:
+    return {name.removeprefix(start): torch.as_tensor(part) for name, part in arrays.items() if name.startswith(start)}
+
+
+def make_optimizer(network: TandemNetwork, options: TrainingOptions) -> torch.optim.Optimizer:
+    rate, decay = options.learning_rate, options.weight_decay
+    if options.optimizer == "adam":
+        return torch.optim.Adam(network.parameters(), lr=rate, weight_decay=decay)
+    if options.optimizer == "rmsprop":
+        return torch.optim.RMSprop(network.parameters(), lr=rate, weight_decay=decay)
+    from lion_pytorch import Lion
+
+    lion: torch.optim.Optimizer = Lion(network.parameters(), lr=rate, weight_decay=decay)
+    return lion
+
+
+def check_sources(
+    source: SequenceSource, validation: SequenceSource, classes: int, network: NetworkOptions, training: TrainingOptions
+) -> None:
+    for name, part in (("labels", source), ("validation labels", validation)):
+        missing = np.flatnonzero(np.bincount(part.labels, minlength=classes) == 0)
+        if len(missing):
+            raise InvalidInput(
+                name,
+                "hold a sequence of every class",
+                f"none of {missing.tolist()}",
+                "Leave the class out or add some.",
+            )
+    if (validation.horizon, validation.dimension) != (source.horizon, source.dimension):
+        raise InvalidInput(
+            "validation",
+            f"have sequences of shape ({source.horizon}, {source.dimension}) too",
+            (validation.horizon, validation.dimension),
+        )
+    if network.order >= source.horizon:
+        raise InvalidInput("order", f"be below the {source.horizon} observations of a sequence", network.order)
+    if training.batch > len(source.labels):
+        raise InvalidInput("batch", f"be at most the {len(source.labels)} sequences there are", training.batch)

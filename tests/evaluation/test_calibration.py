@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+
+import firmbound
+from firmbound.errors import InvalidInput
+from firmbound.evaluation.calibration import calibration, fit_temperature, reliability
+
+
+def test_honest_beliefs_have_no_calibration_error(random):
+    belief = random.dirichlet([1.0, 1.0, 1.0], 40_000)
+    labels = (random.random((40_000, 1)) > np.cumsum(belief, axis=1)).sum(axis=1)
+    found = reliability(belief, labels)
+    assert found.count.sum() == 40_000
+    assert found.error < 0.01
+
+
+def test_the_error_is_its_definition():
+    belief = np.array([[0.9, 0.1], [0.9, 0.1], [0.3, 0.7], [0.25, 0.75]])
+    found = reliability(belief, np.array([0, 1, 1, 1]), bins=5)
+    assert found.error == pytest.approx((2 * abs(0.5 - 0.9) + 2 * abs(1 - 0.725)) / 4)
+    with pytest.raises(InvalidInput, match="bins"):
+        reliability(belief[:0], np.array([], dtype=int))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_exact_evidence_is_calibrated_and_scaled_evidence_is_found_out(classes):
+    problem = firmbound.datasets.gaussian(classes, 20_000, 10, 3, dimension=4, separation=0.7)
+    prior = np.full(classes, 1 / classes)
+    exact = calibration(problem.evidence, problem.labels, prior)
+    assert exact.error.shape == exact.negative_log_likelihood.shape == (10,)
+    assert exact.error.max() < 0.02
+    assert np.all(np.diff(exact.negative_log_likelihood) < 0)
+    assert not exact.saturated
+    assert fit_temperature(problem.evidence, problem.labels, prior) == pytest.approx(1.0, abs=0.03)
+    sure = calibration(3 * problem.evidence, problem.labels, prior)
+    assert sure.error.max() > 0.1
+    assert fit_temperature(3 * problem.evidence, problem.labels, prior) == pytest.approx(3.0, rel=0.03)
+    assert calibration(300 * problem.evidence, problem.labels, prior).saturated

@@ -1,0 +1,174 @@
+"""The formula against direct sums, losses against their definitions, streams against whole sequences."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from firmbound.tandem.formula import evidence_of_windows
+from firmbound.tandem.integrators import B2BSqrt, WindowLSTM
+from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, ratio_loss
+from firmbound.tandem.network import NetworkOptions, TandemNetwork
+from firmbound.tandem.streaming import TandemStream
+
+NETWORKS = [NetworkOptions(order=order, projection=8, hidden=6) for order in (0, 1, 3)]
+NETWORKS += [
+    NetworkOptions(integrator="transformer", order=order, projection=8, heads=2, blocks=2, feed_forward=8, units=7)
+    for order in (0, 2)
+]
+IDS = [f"{o.integrator}-{o.order}" for o in NETWORKS]
+
+
+def log_prior(classes=3):
+    weights = torch.arange(1.0, classes + 1)
+    return torch.log(weights / weights.sum())
+
+
+def network(options, classes=3, dimension=4):
+    torch.manual_seed(0)
+    return TandemNetwork(dimension, classes, options).eval()
+
+
+def prefix_evidence(net, sequence, prior, t):
+    """The paper's sums, written out with windows taken one by one."""
+    order = net.options.order
+
+    def of(first, last):  # window of observations first..last, counted from 1
+        if last < first:
+            return prior
+        return net(sequence[None, first - 1 : last])[0, 0, -1]
+
+    if t <= order:
+        return of(1, t) - prior
+    total = sum(of(s - order, s) for s in range(order + 1, t + 1))
+    return total - sum(of(s - order, s - 1) for s in range(order + 2, t + 1)) - prior
+
+
+@pytest.mark.parametrize("options", NETWORKS, ids=IDS)
+def test_evidence_is_the_papers_sum(options):
+    net, prior = network(options), log_prior()
+    sequence = torch.randn(7, 4)
+    with torch.no_grad():
+        found = evidence_of_windows(net(sequence[None]), prior)[0]
+        for t in range(1, 8):
+            assert torch.allclose(found[t - 1], prefix_evidence(net, sequence, prior, t), atol=1e-5)
+
+
+@pytest.mark.parametrize("options", NETWORKS, ids=IDS)
+def test_the_oblivious_variant_sees_the_last_window_alone(options):
+    net, prior = network(options), log_prior()
+    sequence = torch.randn(6, 4)
+    with torch.no_grad():
+        found = evidence_of_windows(net(sequence[None]), prior, oblivious=True)[0]
+        for t in range(1, 7):
+            window = sequence[None, max(t - 1 - options.order, 0) : t]
+            assert torch.allclose(found[t - 1], net(window)[0, 0, -1] - prior, atol=1e-5)
+
+
+@pytest.mark.parametrize("oblivious", [False, True])
+@pytest.mark.parametrize("options", NETWORKS, ids=IDS)
+def test_streaming_equals_batch(options, oblivious):
+    net, prior = network(options), log_prior()
+    sequences = torch.randn(5, 9, 4)
+    with torch.no_grad():
+        whole = evidence_of_windows(net(sequences), prior, oblivious=oblivious)
+    for sequence, expected in zip(sequences, whole, strict=True):
+        stream = TandemStream(net, prior, oblivious)
+        for observation, wanted in zip(sequence, expected, strict=True):
+            assert np.allclose(stream.push(observation.numpy()), wanted.numpy(), atol=1e-5)
+        assert stream.time == 9
+
+
+@pytest.mark.parametrize("options", NETWORKS, ids=IDS)
+def test_the_future_changes_nothing(options):
+    net, prior = network(options), log_prior()
+    one = torch.randn(4, 8, 4)
+    other = one.clone()
+    other[:, 5:] = torch.randn(4, 3, 4)
+    with torch.no_grad():
+        before, after = (evidence_of_windows(net(x), prior)[:, :5] for x in (one, other))
+    assert torch.allclose(before, after, atol=1e-6)
+
+
+def test_our_lstm_is_torchs():
+    ours = WindowLSTM(5, 4, order=3, output_activation="tanh")
+    theirs = torch.nn.LSTM(5, 4, batch_first=True)
+    gate = {"i": 0, "f": 1, "o": 2, "g": 3}  # our order of gates; theirs is i, f, g, o
+    with torch.no_grad():
+        for place, name in enumerate("ifgo"):
+            mine, block = slice(4 * gate[name], 4 * gate[name] + 4), slice(4 * place, 4 * place + 4)
+            theirs.weight_ih_l0[block] = ours.from_input.weight[mine]
+            theirs.bias_ih_l0[block] = ours.from_input.bias[mine]
+            theirs.weight_hh_l0[block] = ours.from_state.weight[mine]
+        theirs.bias_hh_l0.zero_()
+        x = torch.randn(2, 6, 5)
+        found = ours(x)
+        for start in range(3):
+            expected, _ = theirs(x[:, start : start + 4])
+            assert torch.allclose(found[:, start], torch.tanh(expected), atol=1e-6)
+
+
+def test_exact_posteriors_give_exact_evidence():
+    """A Markov chain of order one: with the posteriors of its windows known, the formula is the likelihood itself."""
+    random = np.random.default_rng(0)
+    first = random.dirichlet(np.ones(4), 3)  # (K, states)
+    move = random.dirichlet(np.ones(4), (3, 4))  # (K, from, to)
+    chain = random.integers(0, 4, 8)
+    prior = np.array([0.2, 0.3, 0.5])
+    # p(x_s | k) at every s, then windows (s) and (s, s + 1)
+    marginal = [first]
+    for _ in range(7):
+        marginal.append(np.einsum("ki,kij->kj", marginal[-1], move))
+    singles = np.array([np.log(marginal[s][:, chain[s]]) for s in range(8)])
+    pairs = np.array([singles[s] + np.log(move[:, chain[s], chain[s + 1]]) for s in range(7)])
+    windows = np.stack([singles[:-1], pairs], axis=1) + np.log(prior)  # (S, 2, K)
+    windows -= np.logaddexp.reduce(windows, axis=-1, keepdims=True)
+    found = evidence_of_windows(torch.as_tensor(windows)[None], torch.as_tensor(np.log(prior)))[0].numpy()
+    exact = np.log(first[:, chain[0]]) + np.cumsum(
+        [np.zeros(3), *(np.log(move[:, a, b]) for a, b in pairwise(chain))], axis=0
+    )
+    differences = (found - found[:, :1]) - (exact - exact[:, :1])
+    assert np.abs(differences).max() < 1e-10
+
+
+class TestLosses:
+    def test_lsel_is_its_definition(self):
+        evidence, labels = torch.randn(6, 4, 3), torch.tensor([0, 0, 0, 0, 1, 2])
+        total = 0.0
+        for k in range(3):
+            members = [i for i in range(6) if labels[i] == k]
+            for i in members:
+                for t in range(4):
+                    ratios = evidence[i, t, k] - evidence[i, t]
+                    others = torch.cat([ratios[:k], ratios[k + 1 :]])
+                    total += torch.log(1 + torch.exp(-others).sum()).item() / (3 * 4 * len(members))
+        assert log_sum_exp_loss(evidence, labels).item() == pytest.approx(total, rel=1e-5)
+
+    def test_lllr_is_its_definition(self):
+        evidence, labels = torch.randn(4, 5, 2), torch.tensor([0, 1, 1, 1])
+        total = 0.0
+        for i in range(4):
+            own = int(labels[i])
+            size = 2 * (labels == own).sum().item()
+            total += torch.sigmoid(evidence[i, :, 1 - own] - evidence[i, :, own]).mean().item() / size
+        assert ratio_loss(evidence, labels).item() == pytest.approx(total, rel=1e-5)
+
+    def test_mce_is_its_definition(self):
+        windows, labels = torch.log_softmax(torch.randn(3, 4, 2, 3), dim=-1), torch.tensor([0, 2, 1])
+        total = -sum(windows[i, :, :, labels[i]].sum().item() for i in range(3)) / (3 * 4)
+        assert multiplet_cross_entropy(windows, labels).item() == pytest.approx(total, rel=1e-5)
+
+    def test_a_class_that_is_absent_adds_nothing(self):
+        evidence = torch.randn(4, 5, 3)
+        labels = torch.tensor([0, 0, 1, 1])
+        both = log_sum_exp_loss(evidence, labels)
+        halves = [log_sum_exp_loss(evidence[part], labels[part]) for part in (slice(0, 2), slice(2, 4))]
+        assert both.item() == pytest.approx(sum(halves).item(), rel=1e-5)
+
+
+def test_b2bsqrt_is_odd_and_slow():
+    values = torch.linspace(-100, 100, 11)
+    found = B2BSqrt()(values)
+    assert torch.allclose(found, -found.flip(0))
+    assert found[-1].item() == pytest.approx(np.sqrt(101) - 1)

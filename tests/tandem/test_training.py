@@ -1,0 +1,251 @@
+"""Training: learns what is there, the same way twice, and goes on after a kill as if nothing had been."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import firmbound
+from firmbound.errors import BundleError, InvalidInput, NumericalError
+from firmbound.store import StoreDescription, TrajectoryStore, create_store
+from firmbound.tandem.data import ArraySource, StoreSource, shuffled_batches
+from firmbound.tandem.model import TandemModel, fit_tandem, fit_tandem_from
+from firmbound.tandem.network import NetworkOptions
+from firmbound.tandem.training import Trainer, TrainingOptions
+
+SMALL = NetworkOptions(order=1, projection=8, hidden=8)
+QUICK = TrainingOptions(epochs=3, batch=100, learning_rate=3e-3)
+
+
+def problem(sequences, seed, classes=2):
+    return firmbound.datasets.gaussian(classes, sequences, 8, seed, dimension=4, separation=0.8)
+
+
+def fit(training=QUICK, network=SMALL, sequences=1_000, **more):
+    train, held_out = problem(sequences, 1), problem(300, 2)
+    return fit_tandem(
+        train.features,
+        train.labels,
+        validation=(held_out.features, held_out.labels),
+        network=network,
+        training=training,
+        **more,
+    )
+
+
+def weights(model):
+    return {name: value.numpy() for name, value in model.network.state_dict().items()}
+
+
+def same(one, other):
+    return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("integrator", ["lstm", "transformer"])
+def test_learned_ratios_are_the_true_ones(classes, integrator):
+    train, held_out, fresh = problem(6_000, 1, classes), problem(1_000, 2, classes), problem(2_000, 3, classes)
+    order = 0 if integrator == "lstm" else 1
+    network = NetworkOptions(integrator=integrator, order=order, projection=16, hidden=16, heads=2, units=16)
+    training = TrainingOptions(epochs=12, batch=100, learning_rate=3e-3, weight_decay=1e-4)
+    model = fit_tandem(
+        train.features,
+        train.labels,
+        validation=(held_out.features, held_out.labels),
+        prior=np.full(classes, 1 / classes),
+        network=network,
+        training=training,
+    )
+    found = model.evidence(fresh.features)[:, -1].astype(float)
+    exact = fresh.evidence[:, -1].astype(float)
+    ratio, truth = found[:, 0] - found[:, 1], exact[:, 0] - exact[:, 1]
+    assert np.corrcoef(ratio, truth)[0, 1] > 0.97
+    assert 0.8 < np.polyfit(truth, ratio, 1)[0] < 1.2
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "lion"])
+@pytest.mark.parametrize("loss", ["lsel", "lllr"])
+def test_every_optimiser_lowers_every_loss(optimizer, loss):
+    seen = []
+    rate = 3e-4 if optimizer == "lion" else 3e-3
+    training = TrainingOptions(optimizer=optimizer, ratio_loss=loss, epochs=3, batch=100, learning_rate=rate)
+    fit(training, progress=lambda *shown: seen.append(shown))
+    assert [shown[:2] for shown in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert seen[-1][3] < seen[0][3]
+
+
+def test_the_same_seed_gives_the_same_network():
+    network = NetworkOptions(integrator="transformer", order=1, projection=8, heads=2, dropout=0.3)
+    one = fit(network=network)
+    torch.randn(5)  # whatever else draws
+    assert same(weights(one), weights(fit(network=network)))
+    other = TrainingOptions(epochs=3, batch=100, learning_rate=3e-3, seed=1)
+    assert not same(weights(one), weights(fit(other, network)))
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "lion"])
+def test_interrupted_and_resumed_equals_undisturbed(tmp_path, optimizer):
+    network = NetworkOptions(integrator="transformer", order=1, projection=8, heads=2, dropout=0.2)
+    training = TrainingOptions(optimizer=optimizer, epochs=4, batch=100, learning_rate=1e-3)
+    undisturbed = fit(training, network)
+
+    def stop(epoch, *_):
+        if epoch == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        fit(training, network, checkpoint=tmp_path / "check", progress=stop)
+    seen = []
+    resumed = fit(training, network, checkpoint=tmp_path / "check", progress=lambda epoch, *_: seen.append(epoch))
+    assert seen == [3, 4]
+    assert same(weights(undisturbed), weights(resumed))
+
+
+def test_killed_and_resumed_equals_undisturbed(tmp_path):
+    """kill -9 at any moment: a whole checkpoint is there or none."""
+    script = (
+        "from pathlib import Path\n"
+        "import sys\n"
+        "from tests.tandem.test_training import fit, TrainingOptions\n"
+        "fit(TrainingOptions(epochs=40, batch=100, patience=None), checkpoint=Path(sys.argv[1]))\n"
+    )
+    running = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "check")])
+    while not (tmp_path / "check" / "header.json").is_file():
+        assert running.poll() is None
+        time.sleep(0.02)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    training = TrainingOptions(epochs=40, batch=100, patience=None)
+    resumed = fit(training, checkpoint=tmp_path / "check")
+    assert same(weights(resumed), weights(fit(training)))
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    fit(checkpoint=tmp_path / "check")
+    with pytest.raises(BundleError, match="other network"):
+        fit(network=NetworkOptions(order=2, projection=8, hidden=8), checkpoint=tmp_path / "check")
+    with pytest.raises(BundleError, match="other training"):
+        fit(TrainingOptions(epochs=9, batch=100), checkpoint=tmp_path / "check")
+    with pytest.raises(BundleError, match="other data"):
+        fit(sequences=900, checkpoint=tmp_path / "check")
+
+
+def test_training_ends_when_validation_no_longer_improves():
+    seen = []
+    training = TrainingOptions(epochs=60, batch=50, learning_rate=0.02, patience=2, schedule="constant")
+    fit(training, sequences=200, progress=lambda *shown: seen.append(shown))
+    assert len(seen) < 60
+    best = min(range(len(seen)), key=lambda index: seen[index][3])
+    assert len(seen) == best + 1 + 2
+
+
+def test_divergence_names_step_rate_and_checkpoint(tmp_path):
+    training = TrainingOptions(epochs=30, batch=50, learning_rate=1e37, clip=None, schedule="constant")
+    with pytest.raises(NumericalError, match=r"diverged with a learning rate of 1e\+37 at step \d+.*check"):
+        fit(training, checkpoint=tmp_path / "check")
+
+
+def test_a_saved_model_is_the_same_and_streams(tmp_path):
+    model, fresh = fit(), problem(20, 9)
+    model.save(tmp_path / "model")
+    again = TandemModel.load(tmp_path / "model")
+    evidence = model.evidence(fresh.features)
+    assert np.array_equal(evidence, again.evidence(fresh.features))
+    assert np.array_equal(evidence.max(axis=-1), np.zeros((20, 8)))
+    stream = again.stream()
+    for t in range(8):
+        pushed = stream.push(fresh.features[0, t])
+        assert np.allclose(pushed - pushed.max(), evidence[0, t], atol=1e-5)
+
+
+def test_stores_are_streamed_and_train_like_arrays(tmp_path):
+    train, held_out = problem(1_000, 1), problem(300, 2)
+    about = StoreDescription("toy", "train", (1,), 1_000, 8, 2, 4, (0.5, 0.5), True)
+    with create_store(tmp_path / "train.zarr", about) as writer:
+        writer.write(0, train.batch(0))
+    source = StoreSource(TrajectoryStore(tmp_path / "train.zarr"))
+    arrays = ArraySource.of(train.features, train.labels, 2)
+    validation = ArraySource.of(held_out.features, held_out.labels, 2)
+    prior = np.array([0.5, 0.5])
+    one, other = (fit_tandem_from(each, validation, prior, SMALL, QUICK) for each in (source, arrays))
+    assert same(weights(one), weights(other))
+
+
+@pytest.mark.parametrize("sequences", [1, 99, 100, 4_001, 9_050])
+def test_every_sequence_is_seen_once_an_epoch_in_a_new_order(sequences):
+    features = np.arange(sequences, dtype=np.float32)[:, None, None].repeat(2, axis=1)
+    source = ArraySource(features, np.zeros(sequences, dtype=np.int64))
+    epochs = []
+    for epoch in range(2):
+        batches = list(shuffled_batches(source, 64, (0, epoch)))
+        assert all(len(labels) == 64 for _, labels in batches[:-1])
+        epochs.append(np.concatenate([part[:, 0, 0] for part, _ in batches]))
+        assert np.array_equal(np.sort(epochs[-1]), np.arange(sequences))
+    assert sequences == 1 or not np.array_equal(*epochs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": np.zeros(40, dtype=int)}, "labels"),
+        ({"features": np.full((40, 5, 3), np.nan)}, "finite"),
+        ({"network": NetworkOptions(order=5)}, "order"),
+        ({"training": TrainingOptions(batch=41)}, "batch"),
+        ({"validation": (np.zeros((4, 5, 2)), np.array([0, 1, 0, 1]))}, "validation"),
+        ({"labels": np.array([0, 2] * 20)}, "every class"),
+        ({"prior": [0.5, 0.6]}, "sum to 1"),
+    ],
+)
+def test_bad_input_is_refused(change, message):
+    labels = np.array([0, 1] * 20)
+    arguments = {"features": np.zeros((40, 5, 3)), "labels": labels, "training": TrainingOptions(batch=10)}
+    arguments |= {"validation": (np.zeros((4, 5, 3)), labels[:4])} | change
+    features, given = arguments.pop("features"), arguments.pop("labels")
+    with pytest.raises(InvalidInput, match=message):
+        fit_tandem(features, given, **arguments)
+
+
+BAD_SHAPES = [{"integrator": "oracle"}, {"order": -1}, {"order": 1.5}, {"activation": "step"}, {"dropout": 1.0}]
+BAD_SHAPES += [{"output_activation": "step"}, {"hidden": 0}, {"projection": 0}, {"blocks": 0}, {"units": "many"}]
+
+
+@pytest.mark.parametrize("options", BAD_SHAPES)
+def test_bad_networks_are_refused(options):
+    (name,) = options
+    with pytest.raises(InvalidInput, match=name):
+        NetworkOptions(**options)
+
+
+def test_heads_must_divide_the_projection():
+    with pytest.raises(InvalidInput, match="multiple of heads"):
+        NetworkOptions(integrator="transformer", projection=10, heads=4)
+
+
+BAD_TRAINING = [{"optimizer": "luck"}, {"learning_rate": 0.0}, {"weight_decay": -1.0}, {"batch": 0}, {"epochs": 0}]
+BAD_TRAINING += [{"ratio_loss": "mse"}, {"schedule": "steps"}, {"clip": 0.0}, {"patience": 0}, {"device": "abacus"}]
+
+
+@pytest.mark.parametrize("options", BAD_TRAINING)
+def test_bad_training_is_refused(options):
+    (name,) = options
+    with pytest.raises(InvalidInput, match=name):
+        TrainingOptions(**options)
+    with pytest.raises(InvalidInput, match="Nothing is learned"):
+        TrainingOptions(ratio_weight=0.0, multiplet_weight=0.0)
+
+
+def test_the_trainer_keeps_the_losses_of_all_epochs():
+    train, held_out = problem(400, 1), problem(100, 2)
+    sources = [ArraySource.of(each.features, each.labels, 2) for each in (train, held_out)]
+    trainer = Trainer(*sources, np.array([0.5, 0.5]), SMALL, QUICK)
+    trainer.run()
+    assert [set(row) for row in trainer.state.history] == [{"train_loss", "validation_loss"}] * 3
