@@ -98,7 +98,10 @@ def fit_tandem(
     >>> model = fit_tandem(x, y, validation=(x_valid, y_valid), network=NetworkOptions(order=2))
     >>> rule = firmbound.fit_stopping_rule(model.evidence(x), costs=[0.2], prior=model.prior)
     """
-    classes = int(np.max(np.asarray(labels))) + 1
+    known = np.asarray(labels)
+    if known.size == 0 or known.dtype.kind not in "iuf":
+        raise InvalidInput("labels", "be integers 0..K-1, one a sequence", f"{known.size} of dtype {known.dtype}")
+    classes = int(known.max()) + 1
     train = ArraySource.of(features, labels, classes)
     held_out = ArraySource.of(*validation, classes)
     return fit_tandem_from(

@@ -119,6 +119,8 @@ class Trainer:
         while state.epoch < options.epochs and not self._has_stalled():
             train_loss = self._train_epoch(checkpoint)
             loss = self.validation_loss()
+            if not math.isfinite(loss):
+                self._diverged(loss, (state.epoch + 1) * self.steps, options.learning_rate, checkpoint)
             state.history.append({"train_loss": train_loss, "validation_loss": loss})
             state.epoch += 1
             if loss < state.best_loss:

@@ -203,6 +203,9 @@ def test_every_sequence_is_seen_once_an_epoch_in_a_new_order(sequences):
         ({"validation": (np.zeros((4, 5, 2)), np.array([0, 1, 0, 1]))}, "validation"),
         ({"labels": np.array([0, 2] * 20)}, "every class"),
         ({"prior": [0.5, 0.6]}, "sum to 1"),
+        ({"labels": np.array(["a", "b"] * 20)}, "labels"),
+        ({"labels": np.array([0, -1] * 20)}, "labels"),
+        ({"labels": np.array([0, 1] * 19)}, "labels"),
     ],
 )
 def test_bad_input_is_refused(change, message):
