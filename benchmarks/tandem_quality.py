@@ -21,7 +21,7 @@ from firmbound.posterior import posterior
 COSTS, PENALTY = [0.02, 0.2, 0.4], 10.0
 BARS = {2: (0.03, 0.02), 3: (0.04, 0.03)}  # excess risk, calibration error
 NETWORK = firmbound.NetworkOptions(order=0, projection=32, hidden=32)
-TRAINING = firmbound.TrainingOptions(epochs=12, learning_rate=3e-3, weight_decay=3e-3)
+TRAINING = firmbound.TrainingOptions(epochs=8, learning_rate=3e-3, weight_decay=3e-3)
 
 
 def main() -> None:
