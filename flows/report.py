@@ -13,6 +13,7 @@ from firmbound.report import figures
 from firmbound.report.page import Section, render_page
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
+from firmbound.trajectories import Batch
 from flows.params import Params
 from flows.stage import main, reports_failure, stage_folder
 from flows.tracking import log_results
@@ -27,7 +28,9 @@ def report_flow(dataset: str, params: Params) -> None:
     results = stage_folder(dataset, "evaluation")
     rows = json.loads((results / "rows.json").read_text())
     optimal = json.loads((results / "optimal_boundary.json").read_text())
-    sections = make_sections(rule, test, rows, optimal, params.report.trajectories)
+    # A shard is enough to look at; all of them are in the scores already.
+    some = next(test.batches(features=False))
+    sections = make_sections(rule, some, rows, optimal, params.report.trajectories)
     facts = {
         "classes": rule.problem.classes,
         "horizon": rule.problem.horizon,
@@ -35,7 +38,7 @@ def report_flow(dataset: str, params: Params) -> None:
         "train": params.features[dataset].sequences.train,
         "test": test.description.sequences,
         "fit": worst_facts(rule.surfaces),
-        "doubt": doubt_at_decisions(rule, test),
+        "doubt": doubt_at_decisions(rule, some),
     }
     with publish(stage_folder(dataset, "report")) as folder:
         write_report(folder, dataset, facts, rows, sections)
@@ -43,11 +46,14 @@ def report_flow(dataset: str, params: Params) -> None:
     get_run_logger().info("%s: registered as version %s of the model", dataset, version)
 
 
-def doubt_at_decisions(rule: StoppingRule, test: TrajectoryStore) -> float | None:
+def middle_cost(rule: StoppingRule) -> float:
+    return float(rule.costs[len(rule.costs) // 2])
+
+
+def doubt_at_decisions(rule: StoppingRule, batch: Batch) -> float | None:
     """Mean deviation of the continuation risk where the rule of the middle cost decides; None if it knows none."""
-    batch = next(test.batches(features=False))
     assert batch.evidence is not None
-    cost = rule.costs.tolist()[len(rule.costs) // 2]
+    cost = middle_cost(rule)
     time = rule.decide(batch.evidence, cost=cost).time
     found = [
         rule.outlook(batch.evidence[time == t, t - 1], t=t, cost=cost).deviation
@@ -59,12 +65,10 @@ def doubt_at_decisions(rule: StoppingRule, test: TrajectoryStore) -> float | Non
 
 
 def make_sections(
-    rule: StoppingRule, test: TrajectoryStore, rows: list[dict[str, Any]], optimal: dict[str, Any], count: int
+    rule: StoppingRule, batch: Batch, rows: list[dict[str, Any]], optimal: dict[str, Any], count: int
 ) -> list[Section]:
-    costs = rule.costs.tolist()
-    middle = costs[len(costs) // 2]
+    middle = middle_cost(rule)
     horizon = rule.problem.horizon
-    batch = next(test.batches(features=False))
     assert batch.evidence is not None
     drawn = figures.trajectories(rule, batch.evidence[:count], batch.labels[:count], middle, optimal[str(middle)])
     sections = [

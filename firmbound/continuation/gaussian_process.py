@@ -115,11 +115,11 @@ class ProcessFitter:
     def _prepare_cells(
         self, cells: Compression, inputs: Floats, scale: Floats, floor: Floats, inducing: int
     ) -> PreparedCells | PreparedCertain:
-        from firmbound.continuation.risk_cells import RiskCells, any_uncertain
+        from firmbound.continuation.risk_cells import RiskCells
 
-        if not any_uncertain(cells, scale):
-            return PreparedCertain(self.frame)
         kept = RiskCells.of(cells, inputs, scale, floor)
+        if kept is None:
+            return PreparedCertain(self.frame)
         centre, projection = standardisation(kept.inputs, kept.first)
         points = (kept.inputs - centre) @ projection
         return PreparedCells(
@@ -141,9 +141,9 @@ class PreparedCells:
 
     def fit(self, next_risk: Floats, later: RiskSurface | None = None) -> KernelSurface:
         """Start from the kernel at t + 1, which is nearly right, if there is one."""
-        targets = check_targets(next_risk)
         from firmbound.continuation.sparse_process import fit_sparse_process
 
+        targets = check_targets(next_risk)
         start = None
         if isinstance(later, KernelSurface) and later.amplitude.shape == targets.shape[1:]:
             start = float(later.lengthscale[0]), later.amplitude

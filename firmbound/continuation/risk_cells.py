@@ -42,8 +42,11 @@ class RiskCells:
     floor: Floats | None
 
     @classmethod
-    def of(cls, cells: Compression, inputs: Floats, scale: Floats, floor: Floats) -> RiskCells:
+    def of(cls, cells: Compression, inputs: Floats, scale: Floats, floor: Floats) -> RiskCells | None:
+        """None if all sequences are certain: there is nothing to learn."""
         uncertain = _uncertain(cells, scale)
+        if not uncertain.any():
+            return None
         cell = np.where(uncertain, np.cumsum(uncertain) - 1, -1)[cells.cell].astype(np.int32)
         count = int(uncertain.sum())
         size, first, second = (_sums(cell, count, each)[:, 0] for each in (np.ones_like(scale), scale, scale**2))
@@ -89,11 +92,6 @@ class RiskCells:
         rest = (sums[known] / free[known, None]).min(axis=0)
         relative = np.maximum((level / usual).mean(axis=1), LEAST_LEVEL)
         return np.asarray(relative[self.group] * square_scale + (rest / usual).mean())
-
-
-def any_uncertain(cells: Compression, scale: Floats) -> bool:
-    """Whether there is anything to learn."""
-    return bool(_uncertain(cells, scale).any())
 
 
 def _uncertain(cells: Compression, scale: Floats) -> Bools:
