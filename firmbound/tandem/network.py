@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from firmbound.errors import InvalidInput
-from firmbound.tandem.integrators import ACTIVATIONS, Activation, WindowLSTM, WindowTransformer
+from firmbound.tandem.attention import WindowTransformer
+from firmbound.tandem.integrators import ACTIVATIONS, Activation, WindowLSTM
 
 Integrator = Literal["lstm", "transformer"]
 
@@ -82,4 +83,6 @@ class TandemNetwork(nn.Module):
         return self.of_projected(self.project(features))
 
     def of_projected(self, projected: Tensor) -> Tensor:
-        return torch.log_softmax(self.classify(self.integrate(projected)), dim=-1)
+        """(n, T, h) -> (n, T - N, N + 1, K)."""
+        by_place = self.classify(self.integrate(projected.transpose(0, 1).contiguous()))  # (N + 1, S, n, K)
+        return torch.log_softmax(by_place, dim=-1).permute(2, 1, 0, 3)

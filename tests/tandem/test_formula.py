@@ -1,13 +1,17 @@
 """The formula against direct sums, losses against their definitions, streams against whole sequences."""
 
+from copy import deepcopy
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
+from benchmarks.windowed_first import WindowedFirst
+from firmbound.tandem import integrators
 from firmbound.tandem.formula import evidence_of_windows
-from firmbound.tandem.integrators import B2BSqrt, WindowLSTM
+from firmbound.tandem.integrators import B2BSqrt
 from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, ratio_loss
 from firmbound.tandem.network import NetworkOptions, TandemNetwork
 from firmbound.tandem.streaming import TandemStream
@@ -91,22 +95,41 @@ def test_the_future_changes_nothing(options):
     assert torch.allclose(before, after, atol=1e-6)
 
 
-def test_our_lstm_is_torchs():
-    ours = WindowLSTM(5, 4, order=3, output_activation="tanh")
-    theirs = torch.nn.LSTM(5, 4, batch_first=True)
-    gate = {"i": 0, "f": 1, "o": 2, "g": 3}  # our order of gates; theirs is i, f, g, o
-    with torch.no_grad():
-        for place, name in enumerate("ifgo"):
-            mine, block = slice(4 * gate[name], 4 * gate[name] + 4), slice(4 * place, 4 * place + 4)
-            theirs.weight_ih_l0[block] = ours.from_input.weight[mine]
-            theirs.bias_ih_l0[block] = ours.from_input.bias[mine]
-            theirs.weight_hh_l0[block] = ours.from_state.weight[mine]
-        theirs.bias_hh_l0.zero_()
-        x = torch.randn(2, 6, 5)
-        found = ours(x)
-        for start in range(3):
-            expected, _ = theirs(x[:, start : start + 4])
-            assert torch.allclose(found[:, start], torch.tanh(expected), atol=1e-6)
+@pytest.mark.parametrize("activation", ["b2bsqrt", "tanh"])
+@pytest.mark.parametrize(
+    "options", [*NETWORKS, NetworkOptions(order=10, projection=8, hidden=6)], ids=[*IDS, "lstm-10"]
+)
+def test_projecting_once_changes_neither_values_nor_slopes(options, activation, monkeypatch):
+    """Against windows cut first, with torch's LSTM and torch's attention, in double precision; blocks are small."""
+    monkeypatch.setattr(integrators, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(integrators, "BLOCK_NUMBERS", 17)
+    ours = network(replace(options, activation=activation)).double()
+    plain = deepcopy(WindowedFirst(ours))
+    x = torch.randn(4, 13, 4, dtype=torch.float64)
+    toward = torch.randn(ours(x).shape, dtype=torch.float64)
+    found = []
+    for net in (ours, plain):
+        given = x.clone().requires_grad_()
+        windows = net(given)
+        (windows * toward).sum().backward()
+        found.append((windows.detach(), given.grad, net.project[0].weight.grad, net.classify.weight.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-10)
+    if options.integrator == "lstm":
+        state = ours.integrate.from_state.weight.grad.view(4, 6, 6)[[0, 1, 3, 2]]
+        assert torch.allclose(state, plain.read.lstm.weight_hh_l0.grad.view(4, 6, 6), atol=1e-10)
+    else:
+        for one, other in zip(ours.integrate.parameters(), plain.read.ours.parameters(), strict=True):
+            slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in (one, other)]
+            assert torch.allclose(*slopes, atol=1e-10)
+
+
+def test_a_step_is_differentiated_once():
+    """The memory of a step is handed to the next, so a second derivative would read what is not its own."""
+    loss = network(NETWORKS[1])(torch.randn(2, 5, 4)).sum()
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="once"):
+        loss.backward()
 
 
 def test_exact_posteriors_give_exact_evidence():
