@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from firmbound.tandem.attention import WindowTransformer
+from firmbound.tandem.attention import Block, WindowTransformer
 from firmbound.tandem.integrators import WindowLSTM
 from firmbound.tandem.network import TandemNetwork
 
@@ -38,11 +38,15 @@ class _PlainLSTM(nn.Module):
         hidden = ours.outputs
         # torch's gates are write, keep, new, show
         order = torch.cat([torch.arange(k * hidden, (k + 1) * hidden) for k in (0, 1, 3, 2)])
-        with torch.no_grad():
-            self.lstm.weight_ih_l0.copy_(ours.from_input.weight[order])
-            self.lstm.bias_ih_l0.copy_(ours.from_input.bias[order])
-            self.lstm.weight_hh_l0.copy_(ours.from_state.weight[order])
-            self.lstm.bias_hh_l0.zero_()
+        gates = ours.from_input
+        self.lstm.load_state_dict(
+            {
+                "weight_ih_l0": gates.weight[order],
+                "bias_ih_l0": gates.bias[order],
+                "weight_hh_l0": ours.from_state.weight[order],
+                "bias_hh_l0": torch.zeros_like(gates.bias),
+            }
+        )
 
     def forward(self, projected: Tensor) -> Tensor:
         result: Tensor = self.activation(self.lstm(projected)[0])
@@ -59,6 +63,7 @@ class _Plain(nn.Module):
         seen = projected.transpose(0, 1).unsqueeze(1)  # (places, 1, windows, h)
         given = seen + self.ours.place[:places, None, None]
         for block in self.ours.blocks:
+            assert isinstance(block, Block)
             attended = block.attention.within_windows(block.before_attention(seen))
             seen = given = block(given, attended)
         result: Tensor = self.ours.mix(seen).squeeze(1).transpose(0, 1)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from typing import TYPE_CHECKING, Literal, get_args
 
 from firmbound.errors import InvalidInput
+
+if TYPE_CHECKING:  # options name a device without waiting for torch
+    import torch
+
+Device = Literal["cpu", "cuda", "auto"]
 
 
 def torch_device(name: str) -> torch.device:
     """cpu, cuda, or auto: cuda where there is one."""
-    if name not in ("cpu", "cuda", "auto"):
+    import torch
+
+    if name not in get_args(Device):
         raise InvalidInput("device", "be cpu, cuda or auto", repr(name))
     if name == "cuda" and not torch.cuda.is_available():
         raise InvalidInput("device", "be one that is there", "cuda, which torch does not find", "Use auto or cpu.")
@@ -26,6 +32,8 @@ def one_thread() -> Iterator[None]:
     It also makes results independent of the number of cores. torch counts threads for the whole process; others that
     use it meanwhile are slower, not wrong.
     """
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -15,6 +15,7 @@ from firmbound.continuation.solvers import SolverName
 from firmbound.continuation.surface import Statistic
 from firmbound.costs import DecisionProblem
 from firmbound.datasets import GeneratedProblem, gaussian, oscillating
+from firmbound.devices import Device
 from firmbound.errors import InvalidInput, ParameterError
 
 SPLITS = ("train", "validation", "test")
@@ -77,7 +78,7 @@ class BoundarySection(Section):
     penalty: float | list[float] | list[list[float]]
     costs: list[float]
     delay: list[float] | None
-    device: Literal["cpu", "cuda", "auto"]
+    device: Device
     seed: NonNegativeInt
 
     def decision_problem(self, *, classes: int, horizon: int) -> DecisionProblem:

@@ -26,6 +26,7 @@ from firmbound.continuation.solvers import (
     choose_solver,
 )
 from firmbound.continuation.surface import RiskSurface, Statistic, check_targets
+from firmbound.devices import Device
 from firmbound.errors import InvalidInput
 
 
@@ -69,7 +70,7 @@ class ConvexOptions:
     solver: SolverName = "auto"
     pieces: int | None = None
     compression: Literal["cells", "subsample"] = "cells"
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    device: Device = "cpu"
 
     def __post_init__(self) -> None:
         value = self.regularisation

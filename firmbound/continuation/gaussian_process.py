@@ -13,6 +13,7 @@ from firmbound.continuation.compression import Compression, bin_line, split_cell
 from firmbound.continuation.kernel_surface import SMOOTHNESS, KernelName, KernelSurface
 from firmbound.continuation.risk_frame import RiskFrame
 from firmbound.continuation.surface import RiskSurface, Statistic, check_targets
+from firmbound.devices import Device
 from firmbound.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ProcessOptions:
     epochs: int = 30
     batch: int = 2_000
     learning_rate: float = 0.01
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    device: Device = "cpu"
 
     def __post_init__(self) -> None:
         for name, holds, rule in (

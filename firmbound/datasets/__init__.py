@@ -4,8 +4,19 @@ A data set is a frozen description: the same description gives the same numbers,
 order, by however many workers.
 """
 
+from firmbound.datasets.autoregressive import AutoregressiveProblem, autoregressive
 from firmbound.datasets.gaussian import GaussianProblem, gaussian
-from firmbound.datasets.generated import BLOCK_ROWS, GeneratedProblem
+from firmbound.datasets.generated import BLOCK_ROWS, FeatureProblem, GeneratedProblem
 from firmbound.datasets.oscillating import OscillatingProblem, oscillating
 
-__all__ = ["BLOCK_ROWS", "GaussianProblem", "GeneratedProblem", "OscillatingProblem", "gaussian", "oscillating"]
+__all__ = [
+    "BLOCK_ROWS",
+    "AutoregressiveProblem",
+    "FeatureProblem",
+    "GaussianProblem",
+    "GeneratedProblem",
+    "OscillatingProblem",
+    "autoregressive",
+    "gaussian",
+    "oscillating",
+]

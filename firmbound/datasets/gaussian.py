@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Floats
-from firmbound.datasets.generated import GeneratedProblem, Seed
+from firmbound.datasets.generated import FeatureProblem, Seed
 from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior
-from firmbound.trajectories import Batch, join
+from firmbound.trajectories import Batch
 
 
 @dataclass(frozen=True)
-class GaussianProblem(GeneratedProblem):
+class GaussianProblem(FeatureProblem):
     """x_t ~ N(separation * e_y, I) in `dimension` dimensions, independent over t given the class y."""
 
-    dimension: int
     separation: float
 
     def __post_init__(self) -> None:
@@ -44,13 +42,6 @@ class GaussianProblem(GeneratedProblem):
     def step_means(self) -> Floats:
         """Mean of one step of evidence; row = true class.  -> (K, K)."""
         return self.separation**2 * np.eye(self.classes)
-
-    @cached_property
-    def features(self) -> NDArray[Any]:
-        """(n, T, d) float32, all in memory; use `batches()` for sets that do not fit."""
-        features = join(list(self.batches())).features
-        assert features is not None
-        return features
 
     def batch(self, index: int, *, with_features: bool = True) -> Batch:
         choose, informative, rest = self._streams(index, 3)

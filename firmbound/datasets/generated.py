@@ -83,3 +83,17 @@ class GeneratedProblem(ABC):
 
     def _rows(self, index: int) -> int:
         return min(BLOCK_ROWS, self.sequences - index * BLOCK_ROWS)
+
+
+@dataclass(frozen=True)
+class FeatureProblem(GeneratedProblem):
+    """A generated problem with features (n, T, d) behind its evidence."""
+
+    dimension: int
+
+    @cached_property
+    def features(self) -> NDArray[Any]:
+        """(n, T, d) float32, all in memory; use `batches()` for sets that do not fit."""
+        features = join(list(self.batches())).features
+        assert features is not None
+        return features

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize
 
 from firmbound.arrays import Floats, Ints
 from firmbound.errors import InvalidInput
@@ -68,22 +67,3 @@ def calibration(evidence: NDArray[Any], labels: Ints, prior: Floats) -> Calibrat
         losses.append(float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()))
     ratio = float((evidence.max(axis=-1) - evidence.min(axis=-1)).max())
     return Calibration(np.array(errors), np.array(losses), ratio)
-
-
-def fit_temperature(evidence: NDArray[Any], labels: Ints, prior: Floats) -> float:
-    """The number to divide evidence by that makes labels likeliest, over all t; above 1 for beliefs that are too sure.
-
-    Fit it on sequences that the evidence was not learned from.
-    """
-    values = np.asarray(evidence, dtype=np.float64)
-    log_prior = np.log(prior)
-    rows = np.arange(len(labels))
-
-    def loss(log_temperature: float) -> float:
-        scores = values * np.exp(-log_temperature) + log_prior
-        scores -= scores.max(axis=-1, keepdims=True)
-        own = scores[rows, :, labels]
-        return float((np.log(np.exp(scores).sum(axis=-1)) - own).mean())
-
-    found = optimize.minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded", options={"xatol": 1e-4})
-    return float(np.exp(found.x))

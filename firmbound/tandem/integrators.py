@@ -38,7 +38,7 @@ class _B2BSqrt(Function):
         return result
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(context: Any, slopes: Tensor) -> Tensor:
         (result,) = context.saved_tensors
         slopes = slopes.contiguous()
@@ -51,14 +51,14 @@ class _B2BSqrt(Function):
 
 def _blocks(values: Tensor) -> tuple[Tensor, ...]:
     flat = values.view(-1)
-    return flat.split(BLOCK_NUMBERS if values.device.type == "cpu" else max(len(flat), 1))
+    return torch.split(flat, BLOCK_NUMBERS if values.device.type == "cpu" else max(len(flat), 1))
 
 
 class B2BSqrt(nn.Module):
     """sign(x) (sqrt(1 + |x|) - 1): grows without bound, ever more slowly, so large ratios are not cut off."""
 
     def forward(self, values: Tensor) -> Tensor:
-        result: Tensor = _B2BSqrt.apply(values)
+        result: Tensor = _B2BSqrt.apply(values)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -135,7 +135,7 @@ class _WindowRecurrence(Function):
 
     @staticmethod
     @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(context: Any, slopes: Tensor) -> tuple[Tensor, Tensor, None]:
         if context.spent:
             raise RuntimeError("The memory of this step was handed on: it can be differentiated once.")
@@ -190,6 +190,8 @@ class WindowLSTM(nn.Module):
 
     def forward(self, projected: Tensor) -> Tensor:
         """(T, n, h) -> (N + 1, T - N, n, hidden): by place in the window, start and sequence."""
-        seen = _WindowRecurrence.apply(self.from_input(projected), self.from_state.weight, self.order)
-        result: Tensor = self.activation(seen)
+        recurrence: Any = _WindowRecurrence
+        result: Tensor = self.activation(
+            recurrence.apply(self.from_input(projected), self.from_state.weight, self.order)
+        )
         return result

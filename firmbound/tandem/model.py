@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Floats, finite_array
 from firmbound.bundle import read_bundle, write_bundle
+from firmbound.devices import Device, torch_device
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import class_prior
 from firmbound.tandem.data import ArraySource, SequenceSource
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.network import NetworkOptions, TandemNetwork
 from firmbound.tandem.streaming import TandemStream
-from firmbound.tandem.training import Progress, Trainer, TrainingOptions
+from firmbound.tandem.training import Advance, Progress, Trainer, TrainingOptions
+from firmbound.temperature import helpful_temperature
 
 KIND = "tandem"
 # Sequences that go through the network together.
@@ -28,31 +31,50 @@ BLOCK = 500
 
 @dataclass(frozen=True)
 class TandemModel:
-    """Estimates evidence of sequences (n, T, d) of any T above the order. oblivious: forget what left the window."""
+    """Estimates evidence of sequences (n, T, d) of any T.
+
+    oblivious: forget what left the window. temperature: what evidence is divided by, so that beliefs are as sure as
+    they are right.
+    """
 
     network: TandemNetwork
     prior: Floats
     oblivious: bool = False
+    temperature: float = 1.0
 
     def evidence(self, features: ArrayLike) -> NDArray[np.float32]:
         """(n, T, d) -> (n, T, K), the largest class at 0."""
         values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
-        if values.shape[2] != self.network.dimension:
-            raise InvalidInput("features", f"have {self.network.dimension} numbers an observation", values.shape)
-        log_prior = torch.as_tensor(np.log(self.prior), dtype=torch.float32)
+        if values.shape[2] != self.network.dimension or values.shape[1] < 1:
+            rule = f"hold an observation at least, each of {self.network.dimension} numbers"
+            raise InvalidInput("features", rule, f"shape {values.shape}")
         place = next(self.network.parameters()).device
+        log_prior = torch.as_tensor(np.log(self.prior), dtype=torch.float32, device=place)
         result = np.empty((*values.shape[:2], len(self.prior)), dtype=np.float32)
         self.network.eval()
         with torch.inference_mode():
             for start in range(0, len(values), BLOCK):
                 part = torch.as_tensor(values[start : start + BLOCK], dtype=torch.float32).to(place)
-                found = evidence_of_windows(self.network(part), log_prior.to(place), oblivious=self.oblivious)
-                result[start : start + BLOCK] = (found - found.amax(dim=-1, keepdim=True)).cpu().numpy()
+                found = evidence_of_windows(self.network(part), log_prior, oblivious=self.oblivious)
+                shifted = (found - found.amax(dim=-1, keepdim=True)) / self.temperature
+                result[start : start + BLOCK] = shifted.cpu().numpy()
         return result
+
+    def calibrated(self, held_out: SequenceSource) -> TandemModel:
+        """This model with the temperature that fits sequences it was not trained on best; its own where none helps."""
+        plain = replace(self, temperature=1.0)
+        rows = range(0, len(held_out.labels), BLOCK)
+        evidence = np.concatenate([plain.evidence(held_out.read(slice(start, start + BLOCK))) for start in rows])
+        return replace(plain, temperature=helpful_temperature(evidence, held_out.labels, self.prior))
+
+    def on(self, device: Device) -> TandemModel:
+        """The same model, computing elsewhere."""
+        return replace(self, network=self.network.to(torch_device(device)))
 
     def stream(self) -> TandemStream:
         """Evidence one observation at a time."""
-        return TandemStream(self.network, torch.as_tensor(np.log(self.prior), dtype=torch.float32), self.oblivious)
+        log_prior = torch.as_tensor(np.log(self.prior), dtype=torch.float32)
+        return TandemStream(self.network, log_prior, self.oblivious, self.temperature)
 
     def save(self, path: str | Path) -> None:
         network = self.network
@@ -61,6 +83,7 @@ class TandemModel:
             "dimension": network.dimension,
             "classes": network.classes,
             "oblivious": self.oblivious,
+            "temperature": self.temperature,
         }
         arrays = {f"network/{name}": value.cpu().numpy() for name, value in network.state_dict().items()}
         write_bundle(path, kind=KIND, header=header, arrays=arrays | {"prior": self.prior})
@@ -73,7 +96,10 @@ class TandemModel:
             network = TandemNetwork(header["dimension"], header["classes"], options)
             prior = class_prior(arrays.pop("prior"), network.classes)
             network.load_state_dict({name.removeprefix("network/"): torch.as_tensor(a) for name, a in arrays.items()})
-            return cls(network.eval(), prior, bool(header["oblivious"]))
+            temperature = float(header["temperature"])
+            if not 0 < temperature < math.inf:
+                raise ValueError(f"its temperature is {temperature}")
+            return cls(network.eval(), prior, bool(header["oblivious"]), temperature)
         except (KeyError, TypeError, ValueError, RuntimeError) as problem:
             raise BundleError(f"{path} is no TANDEM model that this version can read: {problem}") from None
 
@@ -87,12 +113,14 @@ def fit_tandem(
     network: NetworkOptions | None = None,
     training: TrainingOptions | None = None,
     oblivious: bool = False,
+    calibrate: bool = True,
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
 ) -> TandemModel:
     """Train on features (n, T, d) with labels (n,); `validation` is such a pair too and decides when to stop.
 
-    prior: (K,) class probabilities, by default the shares of the labels. With a `checkpoint` folder, training that was
+    prior: (K,) class probabilities, by default the shares of the labels. calibrate: fit a temperature on the validation
+    sequences and keep it if it helps. With a `checkpoint` folder, training that was
     killed goes on from its last epoch and ends as it would have.
 
     >>> model = fit_tandem(x, y, validation=(x_valid, y_valid), network=NetworkOptions(order=2))
@@ -111,6 +139,7 @@ def fit_tandem(
         network or NetworkOptions(),
         training or TrainingOptions(),
         oblivious=oblivious,
+        calibrate=calibrate,
         checkpoint=checkpoint,
         progress=progress,
     )
@@ -124,13 +153,16 @@ def fit_tandem_from(
     training: TrainingOptions,
     *,
     oblivious: bool = False,
+    calibrate: bool = True,
     checkpoint: str | Path | None = None,
     progress: Progress | None = None,
+    advance: Advance | None = None,
 ) -> TandemModel:
-    """As `fit_tandem`, from sources that may be larger than memory."""
+    """As `fit_tandem`, from sources that may be larger than memory; `advance` hears of every batch."""
     trainer = Trainer(source, validation, prior, network, training)
-    trained = trainer.run(None if checkpoint is None else Path(checkpoint), progress)
-    return TandemModel(trained.cpu(), prior, oblivious)
+    trained = trainer.run(None if checkpoint is None else Path(checkpoint), progress, advance)
+    model = TandemModel(trained, prior, oblivious)
+    return (model.calibrated(validation) if calibrate else model).on("cpu")
 
 
 def label_shares(source: SequenceSource, classes: int) -> Floats:

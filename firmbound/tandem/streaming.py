@@ -23,6 +23,7 @@ class TandemStream:
     network: TandemNetwork
     log_prior: Tensor
     oblivious: bool = False
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         self.network.eval()
@@ -45,4 +46,4 @@ class TandemStream:
             self._evidence = seen[-1] - self.log_prior
         else:
             self._evidence = self._evidence + seen[-1] - (seen[-2] if order else self.log_prior)
-        return np.asarray(self._evidence, dtype=np.float64)
+        return np.asarray(self._evidence, dtype=np.float64) / self.temperature

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from firmbound.arrays import Floats
 from firmbound.bundle import read_bundle, write_bundle
-from firmbound.devices import torch_device
+from firmbound.devices import Device, torch_device
 from firmbound.errors import BundleError, InvalidInput, NumericalError
 from firmbound.tandem.data import SequenceSource, in_order, shuffled_batches
 from firmbound.tandem.formula import evidence_of_windows
@@ -25,7 +25,8 @@ from firmbound.tandem.network import NetworkOptions, TandemNetwork
 KIND = "tandem-checkpoint"
 Optimizer = Literal["adam", "rmsprop", "lion"]
 RatioLoss = Literal["lsel", "lllr"]
-Progress = Callable[[int, int, float, float], None]
+Progress = Callable[[int, int, float, float], None]  # epoch, epochs, training and validation loss
+Advance = Callable[[int, int], None]  # batches done, of how many
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class TrainingOptions:
     clip: float | None = 1.0
     patience: int | None = 5
     seed: int = 0
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    device: Device = "cpu"
 
     def __post_init__(self) -> None:
         for name, holds, rule in (
@@ -111,13 +112,21 @@ class Trainer:
         self.steps = -(-len(source.labels) // training.batch)
         self.state = Progressing()
 
-    def run(self, checkpoint: Path | None = None, progress: Progress | None = None) -> TandemNetwork:
-        """Train, writing a checkpoint after every epoch; the network of the best validation loss is handed back."""
+    def run(
+        self, checkpoint: Path | None = None, progress: Progress | None = None, advance: Advance | None = None
+    ) -> TandemNetwork:
+        """Train, writing a checkpoint after every epoch; the network of the best validation loss is handed back.
+
+        `progress` hears of every epoch, also of those that a checkpoint had behind it; `advance` of every batch.
+        """
         if checkpoint is not None and (checkpoint / "header.json").is_file():
             self.load(checkpoint)
         options, state = self.options, self.state
+        for epoch, losses in enumerate(state.history, start=1):
+            if progress is not None:
+                progress(epoch, options.epochs, losses["train_loss"], losses["validation_loss"])
         while state.epoch < options.epochs and not self._has_stalled():
-            train_loss = self._train_epoch(checkpoint)
+            train_loss = self._train_epoch(checkpoint, advance)
             loss = self.validation_loss()
             if not math.isfinite(loss):
                 self._diverged(loss, (state.epoch + 1) * self.steps, options.learning_rate, checkpoint)
@@ -155,7 +164,20 @@ class Trainer:
                 count += len(labels)
         return total / count
 
-    def _train_epoch(self, checkpoint: Path | None) -> float:
+    def macro_error(self) -> float:
+        """1 - macro recall of the likeliest class on validation data, mean over t: what tuning lowers."""
+        self.network.eval()
+        classes = len(self.log_prior)
+        right, count = np.zeros(classes), np.bincount(self.validation.labels, minlength=classes)
+        with torch.no_grad():
+            for features, labels in in_order(self.validation, self.options.batch):
+                x, y = self._tensors(features, labels)
+                likeliest = (evidence_of_windows(self.network(x), self.log_prior) + self.log_prior).argmax(dim=-1)
+                share = (likeliest == y[:, None]).double().mean(dim=1).cpu().numpy()
+                right += np.bincount(labels, share, classes)
+        return float(1.0 - np.mean(right / count))
+
+    def _train_epoch(self, checkpoint: Path | None, advance: Advance | None) -> float:
         """One pass over the data. Order and dropout depend on seed and epoch alone: a resumed run is the same run."""
         options, epoch = self.options, self.state.epoch
         self.network.train()
@@ -178,6 +200,8 @@ class Trainer:
                     torch.nn.utils.clip_grad_norm_(self.network.parameters(), options.clip)
                 self.optimizer.step()
                 total += loss.item() * len(labels)
+                if advance is not None:
+                    advance(step + 1, options.epochs * self.steps)
         return total / len(self.source.labels)
 
     def _tensors(self, features: NDArray[Any], labels: NDArray[Any]) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,12 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
 from firmbound import InvalidInput
-from firmbound.datasets import BLOCK_ROWS, gaussian, oscillating
+from firmbound.datasets import BLOCK_ROWS, autoregressive, gaussian, oscillating
 from firmbound.datasets.oscillating import OscillationTable
 from firmbound.posterior import posterior
 
@@ -37,7 +38,7 @@ def test_exact_evidence_is_calibrated():
             assert abs(problem.labels[inside].mean() - said[inside].mean()) < error
 
 
-@pytest.mark.parametrize("make", [gaussian, oscillating])
+@pytest.mark.parametrize("make", [gaussian, partial(autoregressive, (0.1, 0.6)), oscillating])
 def test_blocks_are_the_same_whichever_are_made(make):
     problem = make(sequences=2 * BLOCK_ROWS + 10, horizon=4, seed=(5, 1))
     again = make(sequences=2 * BLOCK_ROWS + 10, horizon=4, seed=(5, 1))
@@ -103,3 +104,37 @@ def test_bad_descriptions_are_refused(arguments, message):
 def test_rows_must_be_whole_blocks():
     with pytest.raises(InvalidInput, match="multiples"):
         gaussian(sequences=3_000).rows(slice(10, 1_000))
+
+
+class TestAutoregressive:
+    def test_evidence_is_the_log_density_of_the_series(self):
+        problem = autoregressive((-0.4, 0.7), sequences=15, horizon=6, dimension=2, seed=3)
+        lags = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+        exact = np.zeros((15, 6, 2))
+        for k, phi in enumerate(problem.coefficients):
+            covariance = phi**lags / (1 - phi**2)
+            for t in range(1, 7):
+                law = multivariate_normal(np.zeros(t), covariance[:t, :t])
+                exact[:, t - 1, k] = sum(law.logpdf(problem.features[:, :t, axis]) for axis in range(2))
+        difference = problem.evidence - exact
+        assert np.allclose(difference, difference[..., :1], atol=1e-4)
+
+    def test_series_have_the_spread_and_memory_they_claim(self):
+        problem = autoregressive((0.0, 0.8), sequences=8_000, horizon=6, seed=1)
+        for k, phi in enumerate(problem.coefficients):
+            own = problem.features[problem.labels == k].astype(float)
+            assert own.var(axis=(0, 2)) == pytest.approx(np.full(6, 1 / (1 - phi**2)), rel=0.06)
+            assert (own[:, 1:] * own[:, :-1]).mean() / own.var() == pytest.approx(phi, abs=0.03)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"coefficients": (0.5,)}, "two at least"),
+            ({"coefficients": (0.5, 1.0)}, "between -1 and 1"),
+            ({"coefficients": (0.5, 0.5)}, "differ"),
+            ({"dimension": 0}, "dimension"),
+        ],
+    )
+    def test_bad_descriptions_are_refused(self, changes, message):
+        with pytest.raises(InvalidInput, match=message):
+            autoregressive(**changes)

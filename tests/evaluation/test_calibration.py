@@ -3,7 +3,8 @@ import pytest
 
 import firmbound
 from firmbound.errors import InvalidInput
-from firmbound.evaluation.calibration import calibration, fit_temperature, reliability
+from firmbound.evaluation.calibration import calibration, reliability
+from firmbound.temperature import fit_temperature, helpful_temperature
 
 
 def test_honest_beliefs_have_no_calibration_error(random):
@@ -36,3 +37,14 @@ def test_exact_evidence_is_calibrated_and_scaled_evidence_is_found_out(classes):
     assert sure.error.max() > 0.1
     assert fit_temperature(3 * problem.evidence, problem.labels, prior) == pytest.approx(3.0, rel=0.03)
     assert calibration(300 * problem.evidence, problem.labels, prior).saturated
+
+
+def test_a_temperature_is_used_only_where_it_helps():
+    problem = firmbound.datasets.gaussian(2, 1_000, 6, 4, dimension=2, separation=0.7)
+    prior = np.array([0.5, 0.5])
+    assert helpful_temperature(problem.evidence, problem.labels, prior) == 1.0
+    assert fit_temperature(problem.evidence, problem.labels, prior) != 1.0
+    found = helpful_temperature(2 * problem.evidence, problem.labels, prior)
+    assert found == fit_temperature(2 * problem.evidence, problem.labels, prior)
+    assert found == pytest.approx(2.0, rel=0.15)
+    assert helpful_temperature(problem.evidence[:3], problem.labels[:3], prior) == 1.0

@@ -93,7 +93,7 @@ class Interrupted(Exception):
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop", "lion"])
-def test_interrupted_and_resumed_equals_undisturbed(tmp_path, optimizer):
+def test_interrupted_and_resumed_equals_undisturbed(tmp_path, optimizer, monkeypatch):
     network = NetworkOptions(integrator="transformer", order=1, projection=8, heads=2, dropout=0.2)
     training = TrainingOptions(optimizer=optimizer, epochs=4, batch=100, learning_rate=1e-3)
     undisturbed = fit(training, network)
@@ -104,9 +104,12 @@ def test_interrupted_and_resumed_equals_undisturbed(tmp_path, optimizer):
 
     with pytest.raises(Interrupted):
         fit(training, network, checkpoint=tmp_path / "check", progress=stop)
-    seen = []
+    seen, trained = [], []
+    train_epoch = Trainer._train_epoch
+    monkeypatch.setattr(Trainer, "_train_epoch", lambda self, *a: trained.append(1) or train_epoch(self, *a))
     resumed = fit(training, network, checkpoint=tmp_path / "check", progress=lambda epoch, *_: seen.append(epoch))
-    assert seen == [3, 4]
+    assert seen == [1, 2, 3, 4]  # also what lies behind the checkpoint is told
+    assert len(trained) == 2
     assert same(weights(undisturbed), weights(resumed))
 
 
