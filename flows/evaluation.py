@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,46 +15,53 @@ from firmbound.arrays import Floats, Ints
 from firmbound.baselines.static_threshold import sweep, threshold_grid, tune_threshold
 from firmbound.datasets import GaussianProblem
 from firmbound.evaluation.boundary import continuation_interval
+from firmbound.evaluation.calibration import calibration, reliability
 from firmbound.evaluation.estimates import mean_of, relative_excess
 from firmbound.evaluation.risk import believed_risk
 from firmbound.evaluation.score import Score, score
 from firmbound.oracle import Oracle, solve_gaussian
+from firmbound.posterior import posterior
 from firmbound.publishing import publish
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Decisions
-from flows.params import Params
+from flows.params import LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
 
 Row = dict[str, Any]
-HEADLINES = ("mean_time", "error_rate", "realised_risk", "aapr", "excess", "regret")
+HEADLINES = ("mean_time", "error_rate", "realised_risk", "aapr", "expected_risk", "excess", "regret")
+CALIBRATION = "calibration"  # beside the costs in metrics.json
 
 
 @flow(name="evaluation", flow_run_name="evaluation {dataset}")
 @reports_failure
 def evaluation_flow(dataset: str, params: Params) -> None:
-    """Write data/<dataset>/evaluation: metrics.json, rows.json (every rule and threshold), speed_accuracy.csv."""
-    source = stage_folder(dataset, "features")
+    """Write data/<dataset>/evaluation: metrics, rows.json (every rule and threshold), calibration.json and a curve."""
+    source = stage_folder(dataset, "tandem")
     rule = StoppingRule.load(stage_folder(dataset, "boundary"))
     train, test = TrajectoryStore(source / "train.zarr"), TrajectoryStore(source / "test.zarr")
     evidence, labels = test.evidence(), test.labels
+    exact = exact_evidence(dataset, params, evidence)
     with progress(f"{dataset}: scoring {len(labels):,} test sequences") as advance:
         oracle = work_task(solve_oracle, f"{dataset} oracle").submit(params, dataset, rule)
         static = work_task(score_static, f"{dataset} static thresholds").submit(
             rule, train.evidence(), evidence, labels, params.evaluation.thresholds
         )
         per_cost = [
-            work_task(score_rule, f"{dataset} cost {cost:g}").submit(rule, oracle, evidence, labels, cost)
+            work_task(score_rule, f"{dataset} cost {cost:g}").submit(rule, oracle, evidence, exact, labels, cost)
             for cost in rule.costs.tolist()
         ]
+        honesty = work_task(judge_calibration, f"{dataset} calibration").submit(
+            evidence, labels, rule.prior, limit_of(dataset, params)
+        )
         rows: list[Row] = []
         for done, future in enumerate([*per_cost, static], start=1):
             rows += future.result()
             advance(done, len(per_cost) + 1)
     with publish(stage_folder(dataset, "evaluation")) as folder:
-        write_results(folder, rule, oracle.result(), rows)
+        write_results(folder, rule, oracle.result(), rows, honesty.result())
 
 
 def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | None:
@@ -64,17 +72,57 @@ def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | N
     return solve_gaussian(problem, costs=rule.costs, penalty=rule.problem.penalty, delay=rule.problem.delay)
 
 
+def exact_evidence(dataset: str, params: Params, evidence: NDArray[Any]) -> NDArray[Any] | None:
+    """Exact evidence of the test sequences, None where it is not known."""
+    if isinstance(params.tandem[dataset], LearnedEvidence):
+        test = TrajectoryStore(stage_folder(dataset, "features") / "test.zarr")
+        return test.evidence() if test.description.evidence else None
+    return evidence
+
+
+def limit_of(dataset: str, params: Params) -> float | None:
+    """Evidence that was learned is held to a limit; what is given is shown as it is."""
+    learned = isinstance(params.tandem[dataset], LearnedEvidence)
+    return params.evaluation.calibration_limit if learned else None
+
+
+def judge_calibration(evidence: NDArray[Any], labels: Ints, prior: Floats, limit: float | None) -> Row:
+    """How far beliefs can be trusted at each t, and whether they pass: what report and registry go by."""
+    found = calibration(evidence, labels, prior)
+    horizon = evidence.shape[1]
+    drawn = sorted({1, max(1, horizon // 5), max(1, horizon // 2), horizon})
+    curves = {str(t): asdict(reliability(posterior(evidence[:, t - 1], prior), labels)) for t in drawn}
+    return {
+        "error": found.error.tolist(),
+        "negative_log_likelihood": found.negative_log_likelihood.tolist(),
+        "largest_ratio": found.largest_ratio,
+        "saturated": found.saturated,
+        "limit": limit,
+        "passes": limit is None or bool(found.error.max() <= limit),
+        "reliability": {t: {name: array.tolist() for name, array in curve.items()} for t, curve in curves.items()},
+    }
+
+
 def score_rule(
-    rule: StoppingRule, oracle: Oracle | None, evidence: NDArray[Any], labels: Ints, cost: float
+    rule: StoppingRule,
+    oracle: Oracle | None,
+    evidence: NDArray[Any],
+    exact: NDArray[Any] | None,
+    labels: Ints,
+    cost: float,
 ) -> list[Row]:
-    """The fitted rule at one cost and, on the same sequences, the optimum."""
+    """The fitted rule at one cost and, on the same sequences, the optimum; risks are counted with exact evidence."""
     chosen = rule.decide(evidence, cost=cost)
     row = _row("firmbound", chosen, _score(rule, chosen, evidence, labels, cost))
+    if exact is None:
+        return [row]
+    ours = believed_risk(chosen, exact, rule.prior, rule.problem, cost)
+    row["expected_risk"] = float(ours.mean())
     if oracle is None:
         return [row]
-    best = oracle.decide(evidence, cost=cost)
-    ours, least = (believed_risk(d, evidence, rule.prior, rule.problem, cost) for d in (chosen, best))
-    excess, regret = relative_excess(ours, least), mean_of(oracle.regret(evidence, chosen, cost=cost))
+    best = oracle.decide(exact, cost=cost)
+    least = believed_risk(best, exact, rule.prior, rule.problem, cost)
+    excess, regret = relative_excess(ours, least), mean_of(oracle.regret(exact, chosen, cost=cost))
     bayes = float(oracle.bayes_risk[oracle.problem.cost_index(cost)])
     row |= {
         "excess": excess.value,
@@ -82,7 +130,7 @@ def score_rule(
         "regret": regret.value / bayes,
         "regret_error": regret.standard_error / bayes,
     }
-    optimum = _row("optimum", best, _score(rule, best, evidence, labels, cost)) | {"bayes_risk": bayes}
+    optimum = _row("optimum", best, _score(rule, best, exact, labels, cost)) | {"bayes_risk": bayes}
     return [row, optimum]
 
 
@@ -115,9 +163,10 @@ def _row(method: str, decisions: Decisions, scored: Score) -> Row:
     return {"method": method, **scored.as_dict(), "time_counts": counts.tolist()}
 
 
-def write_results(folder: Path, rule: StoppingRule, oracle: Oracle | None, rows: list[Row]) -> None:
+def write_results(folder: Path, rule: StoppingRule, oracle: Oracle | None, rows: list[Row], honesty: Row) -> None:
     (folder / "rows.json").write_text(json.dumps(rows) + "\n")
-    (folder / "metrics.json").write_text(json.dumps(_metrics(rows), indent=2) + "\n")
+    (folder / "metrics.json").write_text(json.dumps(_metrics(rows, honesty), indent=2) + "\n")
+    (folder / "calibration.json").write_text(json.dumps(honesty) + "\n")
     boundaries = {str(cost): _interval(oracle, cost) for cost in rule.costs.tolist()}
     (folder / "optimal_boundary.json").write_text(json.dumps(boundaries) + "\n")
     with (folder / "speed_accuracy.csv").open("w", newline="") as file:
@@ -128,9 +177,15 @@ def write_results(folder: Path, rule: StoppingRule, oracle: Oracle | None, rows:
         writer.writerows(row for row in rows if row["method"] != "static" or row["cost"] == rule.costs[0])
 
 
-def _metrics(rows: list[Row]) -> dict[str, dict[str, float]]:
+def _metrics(rows: list[Row], honesty: Row) -> dict[str, dict[str, float]]:
     """What `dvc metrics show` prints: for each cost the rule, and the rivals' risks. All the rest is in rows.json."""
-    metrics: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {
+        CALIBRATION: {
+            "largest_error": max(honesty["error"]),
+            "mean_negative_log_likelihood": float(np.mean(honesty["negative_log_likelihood"])),
+            "largest_ratio": honesty["largest_ratio"],
+        }
+    }
     for row in rows:
         here = metrics.setdefault(f"cost {row['cost']:g}", {})
         if row["method"] == "firmbound":

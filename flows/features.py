@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
-from firmbound.datasets import GaussianProblem, GeneratedProblem
+from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.publishing import publish
 from firmbound.store import StoreDescription, StoreWriter, create_store
 from flows.params import SPLITS, Params
@@ -34,7 +34,7 @@ def describe(dataset: str, split: str, seed: tuple[int, ...], problem: Generated
         sequences=problem.sequences,
         horizon=problem.horizon,
         classes=problem.classes,
-        dimension=problem.dimension if isinstance(problem, GaussianProblem) else 0,
+        dimension=problem.dimension if isinstance(problem, FeatureProblem) else 0,
         prior=problem.prior,
         evidence=True,
     )

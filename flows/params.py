@@ -3,170 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
+from pydantic import ValidationError
 
 from firmbound.continuation.convex import ConvexOptions
-from firmbound.continuation.gaussian_process import ProcessOptions, ProcessSolver
-from firmbound.continuation.kernel_surface import KernelName
-from firmbound.continuation.solvers import SolverName
-from firmbound.continuation.surface import Statistic
-from firmbound.costs import DecisionProblem
-from firmbound.datasets import GeneratedProblem, gaussian, oscillating
-from firmbound.devices import Device
+from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.errors import InvalidInput, ParameterError
+from firmbound.tandem.training import check_sizes
+from flows.sections import SPLITS, GivenEvidence, LearnedEvidence, Params, Runner
 
-SPLITS = ("train", "validation", "test")
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
-
-
-class Sequences(Section):
-    train: PositiveInt
-    validation: PositiveInt
-    test: PositiveInt
-
-
-class GeneratedFeatures(Section):
-    """What every generated data set has."""
-
-    horizon: Annotated[int, Field(ge=2)]
-    sequences: Sequences
-    seed: NonNegativeInt
-
-    def split_seed(self, split: str) -> tuple[int, int]:
-        """Splits of one data set draw from streams of their own."""
-        return (self.seed, SPLITS.index(split))
-
-
-class GaussianFeatures(GeneratedFeatures):
-    kind: Literal["gaussian"]
-    classes: Annotated[int, Field(ge=2)]
-    prior: tuple[float, ...] | None
-    dimension: PositiveInt
-    separation: PositiveFloat
-
-    def problem(self, split: str) -> GeneratedProblem:
-        return gaussian(
-            self.classes,
-            getattr(self.sequences, split),
-            self.horizon,
-            self.split_seed(split),
-            dimension=self.dimension,
-            separation=self.separation,
-            prior=self.prior,
-        )
-
-
-class OscillatingFeatures(GeneratedFeatures):
-    kind: Literal["oscillating"]
-
-    def problem(self, split: str) -> GeneratedProblem:
-        return oscillating(getattr(self.sequences, split), self.horizon, self.split_seed(split))
-
-
-Features = Annotated[GaussianFeatures | OscillatingFeatures, Field(discriminator="kind")]
-
-
-class BoundarySection(Section):
-    """The decision problem, whatever estimates its continuation risk."""
-
-    penalty: float | list[float] | list[list[float]]
-    costs: list[float]
-    delay: list[float] | None
-    device: Device
-    seed: NonNegativeInt
-
-    def decision_problem(self, *, classes: int, horizon: int) -> DecisionProblem:
-        return DecisionProblem.create(
-            classes=classes, horizon=horizon, penalty=self.penalty, costs=self.costs, delay=self.delay
-        )
-
-
-class ConvexBoundary(BoundarySection):
-    method: Literal["cfl"]
-    solver: SolverName
-    points: PositiveInt | None
-    pieces: PositiveInt | None
-    compression: Literal["cells", "subsample"]
-    regularisation: PositiveFloat | Literal["cv"] | None
-    tolerance: PositiveFloat
-
-    @property
-    def confidence(self) -> float:
-        return 0.5  # least squares do not know how sure they are
-
-    def options(self) -> ConvexOptions:
-        return ConvexOptions(
-            points=self.points,
-            regularisation=self.regularisation,
-            tolerance=self.tolerance,
-            solver=self.solver,
-            pieces=self.pieces,
-            compression=self.compression,
-            device=self.device,
-        )
-
-
-class ProcessBoundary(BoundarySection):
-    method: Literal["gp"]
-    solver: ProcessSolver
-    statistic: Statistic
-    kernel: KernelName
-    temperature: Annotated[float, Field(ge=1)] | None
-    inducing: PositiveInt | None
-    points: PositiveInt | None
-    scaling: Literal["share", "risk"]
-    noise: Literal["local", "uniform"]
-    epochs: PositiveInt
-    batch: PositiveInt
-    learning_rate: PositiveFloat
-    confidence: Annotated[float, Field(ge=0.5, lt=1.0)]
-
-    def options(self) -> ProcessOptions:
-        return ProcessOptions(
-            solver=self.solver,
-            statistic=self.statistic,
-            kernel=self.kernel,
-            temperature=self.temperature,
-            inducing=self.inducing,
-            points=self.points,
-            scaling=self.scaling,
-            noise=self.noise,
-            epochs=self.epochs,
-            batch=self.batch,
-            learning_rate=self.learning_rate,
-            device=self.device,
-        )
-
-
-Boundary = Annotated[ConvexBoundary | ProcessBoundary, Field(discriminator="method")]
-
-
-class Runner(Section):
-    kind: Literal["threads"]
-    workers: PositiveInt
-
-
-class Evaluation(Section):
-    thresholds: Annotated[int, Field(ge=2)]
-
-
-class Report(Section):
-    trajectories: PositiveInt
-
-
-class Params(Section):
-    datasets: Annotated[list[str], Field(min_length=1)]
-    runner: Runner
-    features: dict[str, Features]
-    boundary: dict[str, Boundary]
-    evaluation: Evaluation
-    report: Report
+__all__ = ["SPLITS", "GivenEvidence", "LearnedEvidence", "Params", "Runner", "check_dataset_name", "read_params"]
 
 
 def read_params(path: str | Path = "params.yaml") -> Params:
@@ -192,11 +39,12 @@ def check_dataset_name(params: Params, dataset: str) -> str:
 
 
 def _check_dataset(params: Params, dataset: str) -> None:
-    for name in ("features", "boundary"):
+    for name in ("features", "tandem", "boundary"):
         if dataset not in getattr(params, name):
             raise ParameterError(f"{name}.{dataset}", "be given, since `datasets` names it", "nothing")
     try:
         problem = params.features[dataset].problem("train")
+        _check_evidence(params.tandem[dataset], problem)
         boundary = params.boundary[dataset]
         options = boundary.options()
         if isinstance(options, ConvexOptions):
@@ -206,13 +54,25 @@ def _check_dataset(params: Params, dataset: str) -> None:
         raise ParameterError(f"{dataset}: {found.name}", found.rule, found.got, found.advice) from None
 
 
+def _check_evidence(section: GivenEvidence | LearnedEvidence, problem: GeneratedProblem) -> None:
+    if isinstance(section, GivenEvidence):
+        return
+    if not isinstance(problem, FeatureProblem):
+        raise InvalidInput("evidence", "be given, since there are no features to learn it from", "learned")
+    network, training = section.options()
+    check_sizes(network, training, sequences=problem.sequences, horizon=problem.horizon)
+
+
 def _explain(problem: ValidationError) -> ParameterError:
     """The first of pydantic's findings, in the house's words."""
     first = problem.errors()[0]
     # pydantic names the branch of a union in the path; a reader of params.yaml never wrote that part.
     branches = {
         "gaussian",
+        "autoregressive",
         "oscillating",
+        "given",
+        "learned",
         "cfl",
         "gp",
         "float",

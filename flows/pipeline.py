@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.gate import refusal
 from flows.stage import stage_folder
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def summary(params: Params) -> str:
     for dataset in params.datasets:
         metrics = json.loads((stage_folder(dataset, "evaluation") / "metrics.json").read_text())
         lines.append(f"\n  {dataset}")
-        for cost, ours in metrics.items():
+        for cost, ours in ((name, found) for name, found in metrics.items() if name.startswith("cost")):
             optimum = f", {100 * ours['regret']:.3f} % above the exact optimum" if "regret" in ours else ""
             lines.append(
                 f"    {cost}: {ours['mean_time']:.1f} observations, {100 * ours['error_rate']:.2f} % wrong, "
@@ -112,7 +113,12 @@ def summary(params: Params) -> str:
             )
         lines.append(f"    report   {stage_folder(dataset, 'report') / 'index.html'}")
         lines.append(f"    metrics  {stage_folder(dataset, 'evaluation') / 'metrics.json'}   (dvc metrics show)")
-        lines.append(f"    model    models:/firmbound-{dataset}@champion   (MLflow registry in mlflow.db)")
+        refused = refusal(dataset)
+        lines.append(
+            f"    model    models:/firmbound-{dataset}@champion   (MLflow registry in mlflow.db)"
+            if refused is None
+            else f"    model    registered, but not champion: {refused}"
+        )
     return "\n".join(lines)
 
 

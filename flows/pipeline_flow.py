@@ -8,8 +8,8 @@ from prefect.cache_policies import NO_CACHE
 from firmbound.errors import FirmboundError
 from flows.params import Params, read_params
 from flows.pipeline import DVC
+from flows.registry import ensure_registered
 from flows.stage import reports_failure, run_flow
-from flows.tracking import ensure_registered
 
 
 class PipelineError(FirmboundError):

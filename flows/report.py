@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 from prefect import flow, get_run_logger
 
+from firmbound.bundle import read_header
 from firmbound.continuation.surface import worst_facts
+from firmbound.evaluation.calibration import SATURATION
 from firmbound.publishing import publish
 from firmbound.report import figures
 from firmbound.report.page import Section, render_page
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Batch
+from flows.gate import refusal
 from flows.params import Params
+from flows.registry import log_results
 from flows.stage import main, reports_failure, stage_folder
-from flows.tracking import log_results
 
 
 @flow(name="report", flow_run_name="report {dataset}")
@@ -24,13 +27,14 @@ from flows.tracking import log_results
 def report_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/report: index.html and figures/*.png; log and register with MLflow."""
     rule = StoppingRule.load(stage_folder(dataset, "boundary"))
-    test = TrajectoryStore(stage_folder(dataset, "features") / "test.zarr")
+    test = TrajectoryStore(stage_folder(dataset, "tandem") / "test.zarr")
     results = stage_folder(dataset, "evaluation")
     rows = json.loads((results / "rows.json").read_text())
     optimal = json.loads((results / "optimal_boundary.json").read_text())
+    honesty = json.loads((results / "calibration.json").read_text())
     # A shard is enough to look at; all of them are in the scores already.
     some = next(test.batches(features=False))
-    sections = make_sections(rule, some, rows, optimal, params.report.trajectories)
+    sections = [*make_sections(rule, some, rows, optimal, params.report.trajectories), honesty_section(honesty)]
     facts = {
         "classes": rule.problem.classes,
         "horizon": rule.problem.horizon,
@@ -39,11 +43,45 @@ def report_flow(dataset: str, params: Params) -> None:
         "test": test.description.sequences,
         "fit": worst_facts(rule.surfaces),
         "doubt": doubt_at_decisions(rule, some),
+        "evidence": params.tandem[dataset].evidence,
+        "temperature": temperature(dataset),
+        "warnings": warnings(dataset, honesty),
     }
     with publish(stage_folder(dataset, "report")) as folder:
         write_report(folder, dataset, facts, rows, sections)
     version = log_results(dataset, params)
     get_run_logger().info("%s: registered as version %s of the model", dataset, version)
+    for warning in warnings(dataset, honesty):
+        get_run_logger().warning("%s: %s", dataset, warning)
+
+
+def temperature(dataset: str) -> float | None:
+    """What learned evidence was divided by; None where it is given."""
+    network = stage_folder(dataset, "tandem") / "network"
+    return float(read_header(network)["temperature"]) if network.is_dir() else None
+
+
+def warnings(dataset: str, honesty: dict[str, Any]) -> list[str]:
+    """What a reader must know before any number."""
+    found = []
+    refused = refusal(dataset)
+    if refused is not None:
+        found.append(f"This model was registered, but did not become champion: {refused}.")
+    if honesty["saturated"]:
+        found.append(
+            f"Ratios reach {honesty['largest_ratio']:.0f} nats. Beyond {SATURATION:.0f} hardly any sequence tells "
+            "what is right, so learned ratios saturate or run away there."
+        )
+    return found
+
+
+def honesty_section(honesty: dict[str, Any]) -> Section:
+    text = (
+        "Of all cases in which the model is, say, 80 % sure, it should be right in 80 %: left, points on the diagonal. "
+        "The calibration error is the mean distance from it, at each number of observations; the loss is the negative "
+        "log-likelihood of the true class. Stopping can only be as good as these beliefs are honest."
+    )
+    return Section("calibration", "Are beliefs honest?", text, figures.calibration(honesty))
 
 
 def middle_cost(rule: StoppingRule) -> float:

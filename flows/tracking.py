@@ -1,35 +1,20 @@
-"""MLflow: runs, metrics, figures and the model registry. Only this file and the model it logs import mlflow."""
+"""MLflow: where runs are kept, and the run of a training."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import mlflow
-import numpy as np
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
-from mlflow.models import ModelSignature
-from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
 
-from firmbound.bundle import ARRAYS, read_header
-from firmbound.stopping_rule import StoppingRule
-from firmbound.version import __version__
-from flows.params import Params
-from flows.stage import stage_folder
+if TYPE_CHECKING:  # a stage that trains nothing needs no torch
+    from firmbound.tandem.model import TandemModel
 
 EXPERIMENT = "firmbound"
-CHAMPION = "champion"
-FINGERPRINT = "firmbound.bundle_sha256"
-RESULTS = "firmbound.metrics_sha256"
-MODEL_CODE = Path(__file__).with_name("served_rule.py")
-
-
-def model_name(dataset: str) -> str:
-    return f"firmbound-{dataset}"
+IDENTITY = "firmbound.training"
 
 
 def connect() -> MlflowClient:
@@ -43,87 +28,49 @@ def connect() -> MlflowClient:
     return client
 
 
-def log_results(dataset: str, params: Params) -> str:
-    """Log a run and register its rule; returns the version. What is logged and registered already is not again."""
-    client = connect()
-    metrics = json.loads((stage_folder(dataset, "evaluation") / "metrics.json").read_text())
-    tags = {"dataset": dataset, FINGERPRINT: fingerprint(dataset), RESULTS: _digest(metrics)}
-    found = find_version(client, dataset)
-    if found and _find_run(client, tags):
-        return _promote(client, dataset, found)
-    mlflow.set_experiment(EXPERIMENT)
-    with mlflow.start_run(run_name=dataset, tags=tags):
-        mlflow.log_params(_flat({"features": params.features[dataset].model_dump()}))
-        mlflow.log_params(_flat({"boundary": params.boundary[dataset].model_dump()}))
-        mlflow.log_metrics(_flat_metrics(metrics))
-        mlflow.log_artifacts(str(stage_folder(dataset, "report")), "report")
-        version = found or _register(dataset, stage_folder(dataset, "boundary"))
-    return _promote(client, dataset, version)
+class TrainingRun:
+    """The MLflow run of one training: params, losses of every epoch, the network at the end.
+
+    A training that was killed goes on in the run it began, which its checkpoint's name finds again.
+    """
+
+    def __init__(self, dataset: str, settings: dict[str, Any], identity: str, *, stage: str = "tandem") -> None:
+        self.client = connect()
+        self.settings, self.tags = settings, {"dataset": dataset, "stage": stage, IDENTITY: identity}
+
+    def __enter__(self) -> TrainingRun:
+        experiment = self.client.get_experiment_by_name(EXPERIMENT).experiment_id
+        wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in self.tags.items())
+        begun = self.client.search_runs([experiment], f"{wanted} and attributes.status = 'RUNNING'")
+        if begun:
+            self.id = begun[0].info.run_id
+            return self
+        name = f"{self.tags['dataset']} {'network' if self.tags['stage'] == 'tandem' else self.tags[IDENTITY]}"
+        self.id = self.client.create_run(experiment, tags=self.tags, run_name=name).info.run_id
+        for key, value in flat(self.settings).items():
+            self.client.log_param(self.id, key, value)
+        return self
+
+    def epoch(self, epoch: int, _: int, train_loss: float, validation_loss: float) -> None:
+        self.metric("train_loss", train_loss, epoch)
+        self.metric("validation_loss", validation_loss, epoch)
+
+    def metric(self, name: str, value: float, step: int = 0) -> None:
+        self.client.log_metric(self.id, name, value, step=step)
+
+    def finish(self, model: TandemModel) -> None:
+        self.metric("temperature", model.temperature)
+        with TemporaryDirectory() as folder:
+            model.save(Path(folder) / "network")
+            self.client.log_artifacts(self.id, str(Path(folder) / "network"), "network")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.client.set_terminated(self.id, "FINISHED" if kind is None else "FAILED")
 
 
-def ensure_registered(dataset: str, params: Params) -> str:
-    """The version that holds the bundle on disk and is champion; logs and registers it only if there is none."""
-    client = connect()
-    version = find_version(client, dataset)
-    return log_results(dataset, params) if version is None else _promote(client, dataset, version)
-
-
-def find_version(client: MlflowClient, dataset: str) -> str | None:
-    """The registered version that holds exactly the bundle on disk."""
-    wanted = fingerprint(dataset)
-    try:
-        versions = client.search_model_versions(f"name = '{model_name(dataset)}'")
-    except MlflowException:
-        return None
-    return next((str(v.version) for v in versions if v.tags.get(FINGERPRINT) == wanted), None)
-
-
-def _find_run(client: MlflowClient, tags: dict[str, str]) -> bool:
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
-    return bool(client.search_runs([experiment.experiment_id], f"{wanted} and attributes.status = 'FINISHED'"))
-
-
-def _promote(client: MlflowClient, dataset: str, version: str) -> str:
-    client.set_registered_model_alias(model_name(dataset), CHAMPION, version)
-    return version
-
-
-def _digest(metrics: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(metrics, sort_keys=True).encode()).hexdigest()
-
-
-def fingerprint(dataset: str) -> str:
-    """What tells one fitted rule from another: the checksum of its arrays."""
-    return str(read_header(stage_folder(dataset, "boundary"))["sha256"][ARRAYS])
-
-
-def _register(dataset: str, bundle: Path) -> str:
-    problem = StoppingRule.load(bundle).problem
-    signature = ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, problem.classes))]),
-        params=ParamSchema([ParamSpec("cost", "double", float(problem.costs[0]))]),
-    )
-    info = mlflow.pyfunc.log_model(
-        name="rule",
-        python_model=str(MODEL_CODE),
-        artifacts={"rule": str(bundle)},
-        signature=signature,
-        input_example=np.zeros((1, 1, problem.classes)),
-        pip_requirements=[f"firmbound=={__version__}"],
-    )
-    # Tags come with the version in one transaction: a kill leaves no version without its fingerprint.
-    registered = mlflow.register_model(info.model_uri, model_name(dataset), tags={FINGERPRINT: fingerprint(dataset)})
-    return str(registered.version)
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{a: {b: 1}} -> {"a.b": 1}."""
+    leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
-def _flat_metrics(metrics: dict[str, dict[str, float]]) -> dict[str, float]:
-    """{cost: {measure: value}} -> {"cost/measure": value}."""
-    return {f"{cost}/{name}": float(value) for cost, measures in metrics.items() for name, value in measures.items()}
+        leaves |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return leaves

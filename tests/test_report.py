@@ -85,6 +85,9 @@ def test_the_page_needs_nothing_else_and_says_the_numbers(case):
         "test": 6_000,
         "fit": {"gap": 1e-6},
         "doubt": 0.01234,
+        "evidence": "learned",
+        "temperature": 1.25,
+        "warnings": ["beware <of> this"],
     }
     sections = [
         Section("speed_accuracy", "Speed", "text & <more>", figures.speed_accuracy(rows)),
@@ -103,9 +106,27 @@ def test_the_page_needs_nothing_else_and_says_the_numbers(case):
     assert "text &amp; &lt;more&gt;" in page
     assert "within 0.0001 %" in page
     assert "± 0.012" in page
-    silent = render_page("toy", facts | {"doubt": None, "fit": {"jitter": 1e-8}}, rows, sections)
+    assert "divided by a temperature of 1.250" in page
+    assert 'role="alert">beware &lt;of&gt; this' in page
+    bare = {"doubt": None, "fit": {"jitter": 1e-8}, "evidence": "given", "temperature": None, "warnings": []}
+    silent = render_page("toy", facts | bare, rows, sections)
+    assert "temperature" not in silent
+    assert 'role="alert"' not in silent
     assert "least possible objective" not in silent
     assert "standard deviation" not in silent
+
+
+def test_calibration_is_drawn_as_it_was_found():
+    curve = {"count": [0, 4], "confidence": [0.0, 0.8], "accuracy": [0.0, 0.75]}
+    found = {"reliability": {"1": curve, "3": curve}, "error": [0.1, 0.2, 0.3], "limit": 0.25}
+    found["negative_log_likelihood"] = [0.7, 0.6, 0.5]
+    curves, errors, losses = figures.calibration(found).axes
+    drawn = {line.get_label(): line for line in curves.get_lines()}
+    assert drawn["t = 3"].get_xdata().tolist() == [0.8]  # bins without sequences are left out
+    assert errors.get_lines()[0].get_ydata().tolist() == [0.1, 0.2, 0.3]
+    assert errors.get_lines()[1].get_label() == "limit"
+    assert losses.get_lines()[0].get_xdata().tolist() == [1, 2, 3]
+    assert len(figures.calibration(found | {"limit": None}).axes[1].get_lines()) == 1
 
 
 def test_doubt_is_drawn_where_it_is_known(two_class_rule, two_class_process):

@@ -180,6 +180,27 @@ def _costs(rows: Sequence[Row]) -> list[float]:
     return sorted({row["cost"] for row in rows})
 
 
+def calibration(honesty: Mapping[str, Any]) -> Figure:
+    """Reliability at some t; calibration error and negative log-likelihood at every t."""
+    figure, (curves, errors, losses) = _panels(3)
+    curves.plot([0, 1], [0, 1], color=STATIC, ls=":")
+    for colour, (t, curve) in zip(CLASS_COLOURS, honesty["reliability"].items(), strict=False):
+        filled = np.asarray(curve["count"]) > 0
+        sure, right = np.asarray(curve["confidence"])[filled], np.asarray(curve["accuracy"])[filled]
+        curves.plot(sure, right, "o-", color=colour, markersize=3, label=f"t = {t}")
+    _finish(curves, "how sure", "how often right")
+    t = np.arange(1, len(honesty["error"]) + 1)
+    errors.plot(t, honesty["error"], color=OURS)
+    if honesty["limit"] is not None:
+        errors.axhline(honesty["limit"], color=OPTIMUM, ls="--", label="limit")
+    errors.set_ylim(bottom=0)
+    _finish(errors, "observations", "calibration error", legend=honesty["limit"] is not None)
+    losses.plot(t, honesty["negative_log_likelihood"], color=OURS)
+    losses.set_ylim(bottom=0)
+    _finish(losses, "observations", "negative log-likelihood", legend=False)
+    return figure
+
+
 def _panels(count: int, width: float | None = None) -> tuple[Figure, list[Axes]]:
     each = width or (6.5 if count == 1 else 4.2)
     figure = Figure(figsize=(each * count, 4.0), layout="constrained")

@@ -25,6 +25,7 @@ from firmbound.tandem.network import NetworkOptions, TandemNetwork
 KIND = "tandem-checkpoint"
 Optimizer = Literal["adam", "rmsprop", "lion"]
 RatioLoss = Literal["lsel", "lllr"]
+Schedule = Literal["constant", "cosine"]
 Progress = Callable[[int, int, float, float], None]  # epoch, epochs, training and validation loss
 Advance = Callable[[int, int], None]  # batches done, of how many
 
@@ -46,7 +47,7 @@ class TrainingOptions:
     ratio_loss: RatioLoss = "lsel"
     ratio_weight: float = 1.0
     multiplet_weight: float = 1.0
-    schedule: Literal["constant", "cosine"] = "cosine"
+    schedule: Schedule = "cosine"
     clip: float | None = 1.0
     patience: int | None = 5
     seed: int = 0
@@ -62,7 +63,7 @@ class TrainingOptions:
             ("ratio_loss", self.ratio_loss in get_args(RatioLoss), f"be one of {get_args(RatioLoss)}"),
             ("ratio_weight", self.ratio_weight >= 0, "be 0 or positive"),
             ("multiplet_weight", self.multiplet_weight >= 0, "be 0 or positive"),
-            ("schedule", self.schedule in ("constant", "cosine"), "be 'constant' or 'cosine'"),
+            ("schedule", self.schedule in get_args(Schedule), f"be one of {get_args(Schedule)}"),
             ("clip", self.clip is None or self.clip > 0, "be positive, or None"),
             ("patience", self.patience is None or self.patience >= 1, "be at least 1, or None"),
             ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
@@ -291,7 +292,11 @@ def check_sources(
             f"have sequences of shape ({source.horizon}, {source.dimension}) too",
             (validation.horizon, validation.dimension),
         )
-    if network.order >= source.horizon:
-        raise InvalidInput("order", f"be below the {source.horizon} observations of a sequence", network.order)
-    if training.batch > len(source.labels):
-        raise InvalidInput("batch", f"be at most the {len(source.labels)} sequences there are", training.batch)
+    check_sizes(network, training, sequences=len(source.labels), horizon=source.horizon)
+
+
+def check_sizes(network: NetworkOptions, training: TrainingOptions, *, sequences: int, horizon: int) -> None:
+    if network.order >= horizon:
+        raise InvalidInput("order", f"be below the {horizon} observations of a sequence", network.order)
+    if training.batch > sequences:
+        raise InvalidInput("batch", f"be at most the {sequences} sequences there are", training.batch)

@@ -7,6 +7,7 @@ import yaml
 
 from tests.test_architecture import ROOT, imported_modules
 
+PARAMS = [ROOT / "flows" / name for name in ("params.py", "sections.py")]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
@@ -24,17 +25,19 @@ def our_file(module: str) -> Path | None:
 def reachable(start: Path) -> set[Path]:
     """All our files whose code `start` may run.
 
-    firmbound's own __init__ only looks names up. flows/params.py checks the sections of all stages, so it imports what
-    all of them use; a stage depends on that file and on the values of its own sections, not on what others need.
+    firmbound's own __init__ only looks names up. flows/params.py and flows/sections.py check the sections of all
+    stages, so they import what all of them use; a stage depends on those files and on the values of its own sections,
+    not on what others need.
     """
     seen, todo = set(), [start]
     while todo:
         file = todo.pop()
         if file not in seen:
             seen.add(file)
-            if file == ROOT / "flows" / "params.py":
-                continue
-            todo += [found for module in imported_modules(file) if (found := our_file(module))]
+            found = [place for module in imported_modules(file) if (place := our_file(module))]
+            if file in PARAMS:
+                found = [place for place in found if place in PARAMS]
+            todo += found
     return {file for file in seen if file.relative_to(ROOT).as_posix() != "firmbound/__init__.py"}
 
 

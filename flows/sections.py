@@ -1,0 +1,250 @@
+"""The sections of params.yaml as types: keys, ranges, and the objects of the library that they describe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from firmbound.continuation.convex import ConvexOptions
+from firmbound.continuation.gaussian_process import ProcessOptions, ProcessSolver
+from firmbound.continuation.kernel_surface import KernelName
+from firmbound.continuation.solvers import SolverName
+from firmbound.continuation.surface import Statistic
+from firmbound.costs import DecisionProblem
+from firmbound.datasets import GeneratedProblem, autoregressive, gaussian, oscillating
+from firmbound.devices import Device
+from firmbound.tandem.integrators import Activation
+from firmbound.tandem.network import Integrator, NetworkOptions
+from firmbound.tandem.training import Optimizer, RatioLoss, Schedule, TrainingOptions
+
+SPLITS = ("train", "validation", "test")
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class Sequences(Section):
+    train: PositiveInt
+    validation: PositiveInt
+    test: PositiveInt
+
+
+class GeneratedFeatures(Section):
+    """What every generated data set has."""
+
+    horizon: Annotated[int, Field(ge=2)]
+    sequences: Sequences
+    seed: NonNegativeInt
+
+    def split_seed(self, split: str) -> tuple[int, int]:
+        """Splits of one data set draw from streams of their own."""
+        return (self.seed, SPLITS.index(split))
+
+
+class GaussianFeatures(GeneratedFeatures):
+    kind: Literal["gaussian"]
+    classes: Annotated[int, Field(ge=2)]
+    prior: tuple[float, ...] | None
+    dimension: PositiveInt
+    separation: PositiveFloat
+
+    def problem(self, split: str) -> GeneratedProblem:
+        return gaussian(
+            self.classes,
+            getattr(self.sequences, split),
+            self.horizon,
+            self.split_seed(split),
+            dimension=self.dimension,
+            separation=self.separation,
+            prior=self.prior,
+        )
+
+
+class OscillatingFeatures(GeneratedFeatures):
+    kind: Literal["oscillating"]
+
+    def problem(self, split: str) -> GeneratedProblem:
+        return oscillating(getattr(self.sequences, split), self.horizon, self.split_seed(split))
+
+
+class AutoregressiveFeatures(GeneratedFeatures):
+    kind: Literal["autoregressive"]
+    coefficients: tuple[float, ...]
+    prior: tuple[float, ...] | None
+    dimension: PositiveInt
+
+    def problem(self, split: str) -> GeneratedProblem:
+        return autoregressive(
+            self.coefficients,
+            getattr(self.sequences, split),
+            self.horizon,
+            self.split_seed(split),
+            dimension=self.dimension,
+            prior=self.prior,
+        )
+
+
+Features = Annotated[GaussianFeatures | AutoregressiveFeatures | OscillatingFeatures, Field(discriminator="kind")]
+
+
+class Network(Section):
+    """The keys of NetworkOptions, all of them."""
+
+    integrator: Integrator
+    order: NonNegativeInt
+    projection: PositiveInt
+    activation: Activation
+    hidden: PositiveInt
+    output_activation: Activation
+    blocks: PositiveInt
+    heads: PositiveInt
+    feed_forward: PositiveInt
+    units: PositiveInt
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+
+
+class Training(Section):
+    """The keys of TrainingOptions, all of them."""
+
+    optimizer: Optimizer
+    learning_rate: PositiveFloat
+    weight_decay: NonNegativeFloat
+    batch: PositiveInt
+    epochs: PositiveInt
+    ratio_loss: RatioLoss
+    ratio_weight: NonNegativeFloat
+    multiplet_weight: NonNegativeFloat
+    schedule: Schedule
+    clip: PositiveFloat | None
+    patience: PositiveInt | None
+    device: Device
+    seed: NonNegativeInt
+
+
+class GivenEvidence(Section):
+    """The features' store holds evidence already."""
+
+    evidence: Literal["given"]
+
+
+class LearnedEvidence(Section):
+    evidence: Literal["learned"]
+    network: Network
+    training: Training
+    oblivious: bool
+    calibrate: bool
+
+    def options(self) -> tuple[NetworkOptions, TrainingOptions]:
+        return NetworkOptions(**self.network.model_dump()), TrainingOptions(**self.training.model_dump())
+
+
+Tandem = Annotated[GivenEvidence | LearnedEvidence, Field(discriminator="evidence")]
+
+
+class BoundarySection(Section):
+    """The decision problem, whatever estimates its continuation risk."""
+
+    penalty: float | list[float] | list[list[float]]
+    costs: list[float]
+    delay: list[float] | None
+    device: Device
+    seed: NonNegativeInt
+
+    def decision_problem(self, *, classes: int, horizon: int) -> DecisionProblem:
+        return DecisionProblem.create(
+            classes=classes, horizon=horizon, penalty=self.penalty, costs=self.costs, delay=self.delay
+        )
+
+
+class ConvexBoundary(BoundarySection):
+    method: Literal["cfl"]
+    solver: SolverName
+    points: PositiveInt | None
+    pieces: PositiveInt | None
+    compression: Literal["cells", "subsample"]
+    regularisation: PositiveFloat | Literal["cv"] | None
+    tolerance: PositiveFloat
+
+    @property
+    def confidence(self) -> float:
+        return 0.5  # least squares do not know how sure they are
+
+    def options(self) -> ConvexOptions:
+        return ConvexOptions(
+            points=self.points,
+            regularisation=self.regularisation,
+            tolerance=self.tolerance,
+            solver=self.solver,
+            pieces=self.pieces,
+            compression=self.compression,
+            device=self.device,
+        )
+
+
+class ProcessBoundary(BoundarySection):
+    method: Literal["gp"]
+    solver: ProcessSolver
+    statistic: Statistic
+    kernel: KernelName
+    temperature: Annotated[float, Field(ge=1)] | None
+    inducing: PositiveInt | None
+    points: PositiveInt | None
+    scaling: Literal["share", "risk"]
+    noise: Literal["local", "uniform"]
+    epochs: PositiveInt
+    batch: PositiveInt
+    learning_rate: PositiveFloat
+    confidence: Annotated[float, Field(ge=0.5, lt=1.0)]
+
+    def options(self) -> ProcessOptions:
+        return ProcessOptions(
+            solver=self.solver,
+            statistic=self.statistic,
+            kernel=self.kernel,
+            temperature=self.temperature,
+            inducing=self.inducing,
+            points=self.points,
+            scaling=self.scaling,
+            noise=self.noise,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            device=self.device,
+        )
+
+
+Boundary = Annotated[ConvexBoundary | ProcessBoundary, Field(discriminator="method")]
+
+
+class Runner(Section):
+    kind: Literal["threads"]
+    workers: PositiveInt
+
+
+class Evaluation(Section):
+    thresholds: Annotated[int, Field(ge=2)]
+    calibration_limit: Annotated[float, Field(gt=0, le=1)]
+
+
+class Tuning(Section):
+    """space: for each data set, the file of params/search that says what is searched."""
+
+    seed: NonNegativeInt
+    space: dict[str, str]
+
+
+class Report(Section):
+    trajectories: PositiveInt
+
+
+class Params(Section):
+    datasets: Annotated[list[str], Field(min_length=1)]
+    runner: Runner
+    features: dict[str, Features]
+    tandem: dict[str, Tandem]
+    boundary: dict[str, Boundary]
+    evaluation: Evaluation
+    tuning: Tuning
+    report: Report

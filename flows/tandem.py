@@ -1,0 +1,97 @@
+"""Stage `tandem`: evidence of every sequence as Zarr stores; given with the features, or learned from them."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from prefect import flow, get_run_logger
+
+from firmbound.publishing import publish
+from firmbound.store import StoreDescription, StoreWriter, TrajectoryStore, create_store
+from firmbound.tandem.data import StoreSource
+from firmbound.tandem.model import TandemModel, fit_tandem_from
+from firmbound.trajectories import Batch
+from flows.params import SPLITS, LearnedEvidence, Params
+from flows.progress import progress
+from flows.runners import work_task
+from flows.stage import main, reports_failure, stage_folder
+from flows.tracking import TrainingRun
+
+NETWORK = "network"
+
+
+@flow(name="tandem", flow_run_name="tandem {dataset}")
+@reports_failure
+def tandem_flow(dataset: str, params: Params) -> None:
+    """Write data/<dataset>/tandem: {train,validation,test}.zarr with evidence, and the network where it is learned."""
+    section = params.tandem[dataset]
+    stores = {split: TrajectoryStore(stage_folder(dataset, "features") / f"{split}.zarr") for split in SPLITS}
+    scratch = stage_folder(dataset, ".training")
+    model = None
+    if isinstance(section, LearnedEvidence):
+        work = work_task(learn, f"{dataset} network of order {section.network.order}")
+        model = work.submit(dataset, section, stores, scratch / identity(dataset, params)).result()
+        get_run_logger().info("%s: evidence is divided by a temperature of %.3f", dataset, model.temperature)
+    with publish(stage_folder(dataset, "tandem")) as folder:
+        if model is not None:
+            model.save(folder / NETWORK)
+        for split, store in stores.items():
+            write_evidence(folder / f"{split}.zarr", store, model)
+    shutil.rmtree(scratch, ignore_errors=True)  # checkpoints have done their work
+
+
+def identity(dataset: str, params: Params) -> str:
+    """Names the folder of checkpoints: training with other settings or data starts anew."""
+    settings = [params.features[dataset].model_dump(), params.tandem[dataset].model_dump()]
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def learn(dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore], checkpoint: Path) -> TandemModel:
+    """Train from the checkpoint, if there is one; every epoch is in MLflow."""
+    network, training = section.options()
+    train, validation = (StoreSource(stores[split]) for split in ("train", "validation"))
+    what = f"{dataset}: training on {len(train.labels):,} sequences"
+    with TrainingRun(dataset, section.model_dump(), checkpoint.name) as run, progress(what) as advance:
+        model = fit_tandem_from(
+            train,
+            validation,
+            np.array(stores["train"].description.prior),
+            network,
+            training,
+            oblivious=section.oblivious,
+            calibrate=section.calibrate,
+            checkpoint=checkpoint,
+            progress=run.epoch,
+            advance=advance,
+        )
+        run.finish(model)
+    return model.on(training.device)
+
+
+def write_evidence(path: Path, store: TrajectoryStore, model: TandemModel | None) -> None:
+    about = replace(store.description, dimension=0, evidence=True)
+    name = f"{about.dataset} {about.split}"
+    with create_store(path, about) as writer, progress(f"{name}: evidence") as advance:
+        futures = [
+            work_task(evidence_shard, f"{name} evidence {shard}").submit(writer.folder, about, store, model, shard)
+            for shard in range(about.shards)
+        ]
+        for done, future in enumerate(futures, start=1):
+            future.result()
+            advance(done, about.shards)
+
+
+def evidence_shard(
+    folder: Path, about: StoreDescription, store: TrajectoryStore, model: TandemModel | None, shard: int
+) -> None:
+    rows = about.rows(shard)
+    evidence = store.read("evidence", rows) if model is None else model.evidence(store.read("features", rows))
+    batch = Batch(labels=store.read("labels", rows), classes=about.classes, evidence=evidence)
+    StoreWriter(folder, about).write(shard, batch)
+
+
+if __name__ == "__main__":
+    main("tandem")
