@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 import firmbound
 from firmbound.errors import BundleError, InvalidInput, NumericalError
+from firmbound.evaluation.calibration import calibration
 from firmbound.store import StoreDescription, TrajectoryStore, create_store
 from firmbound.tandem.data import ArraySource, StoreSource, shuffled_batches
 from firmbound.tandem.model import TandemModel, fit_tandem, fit_tandem_from
@@ -168,7 +170,7 @@ def test_divergence_names_step_rate_and_checkpoint(tmp_path):
 
 
 def test_a_saved_model_is_the_same_and_streams(tmp_path):
-    model, fresh = fit(), problem(20, 9)
+    model, fresh = replace(fit(), temperature=1.7), problem(20, 9)
     model.save(tmp_path / "model")
     again = TandemModel.load(tmp_path / "model")
     evidence = model.evidence(fresh.features)
@@ -265,3 +267,45 @@ def test_the_trainer_keeps_the_losses_of_all_epochs():
     trainer = Trainer(*sources, np.array([0.5, 0.5]), SMALL, QUICK)
     trainer.run()
     assert [set(row) for row in trainer.state.history] == [{"train_loss", "validation_loss"}] * 3
+
+
+def test_a_temperature_is_fitted_on_validation_sequences():
+    """Held down by a strong weight decay, a network is not sure enough; the temperature takes that back."""
+    training = TrainingOptions(epochs=6, batch=50, learning_rate=1e-2, weight_decay=3e-2)
+    plain, fitted = (fit(training, calibrate=calibrate) for calibrate in (False, True))
+    assert plain.temperature == 1.0
+    fresh = problem(2_000, 3)
+    losses = [
+        calibration(model.evidence(fresh.features), fresh.labels, model.prior).negative_log_likelihood.mean()
+        for model in (plain, fitted)
+    ]
+    assert fitted.temperature < 0.9
+    assert losses[1] < losses[0]
+    sure = replace(plain, temperature=0.3)
+    held_out = problem(300, 2)
+    again = sure.calibrated(ArraySource.of(held_out.features, held_out.labels, 2))
+    assert again.temperature == fitted.temperature  # what it was before does not matter
+    assert np.allclose(again.evidence(fresh.features), fitted.evidence(fresh.features))
+
+
+@pytest.mark.parametrize("integrator", ["lstm", "transformer"])
+def test_memory_matters_where_series_remember(integrator):
+    """Autoregressive classes with equal spread by time: a network of order 1 learns what one of order 0 cannot."""
+    train, held_out, fresh = (
+        firmbound.datasets.autoregressive((-0.6, 0.6), n, 8, s) for n, s in ((4_000, 1), (500, 2), (1_000, 3))
+    )
+    found = []
+    for order in (0, 1):
+        options = NetworkOptions(integrator=integrator, order=order, projection=16, hidden=16, heads=2, units=16)
+        model = fit_tandem(
+            train.features,
+            train.labels,
+            validation=(held_out.features, held_out.labels),
+            network=options,
+            training=TrainingOptions(epochs=8, batch=100, learning_rate=5e-3),
+        )
+        learned, exact = (e[:, -1, 0] - e[:, -1, 1] for e in (model.evidence(fresh.features), fresh.evidence))
+        found.append((np.corrcoef(learned, exact)[0, 1], np.mean((learned > 0) == (fresh.labels == 0))))
+    assert found[0][1] < 0.6  # both classes have the same spread: single observations say nothing
+    assert found[1][0] > 0.9
+    assert found[1][1] > 0.9
