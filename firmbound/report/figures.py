@@ -18,6 +18,8 @@ from firmbound.trajectories import Decisions
 Row = Mapping[str, Any]
 OURS, STATIC, OPTIMUM, GRID = "#1763c6", "#8a8f98", "#d9480f", "#e3e6ea"
 CLASS_COLOURS = ("#1763c6", "#d9480f", "#2b8a3e", "#862e9c", "#b08900", "#0b7285")
+# Sequences that a bin must hold before its share of right decisions means anything.
+ENOUGH = 30
 # The optimum is a ring, so that a rule that reaches it shows as a dot inside.
 MARKERS: dict[str, dict[str, Any]] = {
     "optimum": {"color": OPTIMUM, "markersize": 10, "markerfacecolor": "none"},
@@ -183,11 +185,13 @@ def _costs(rows: Sequence[Row]) -> list[float]:
 def calibration(honesty: Mapping[str, Any]) -> Figure:
     """Reliability at some t; calibration error and negative log-likelihood at every t."""
     figure, (curves, errors, losses) = _panels(3)
-    curves.plot([0, 1], [0, 1], color=STATIC, ls=":")
+    least = 1.0
     for colour, (t, curve) in zip(CLASS_COLOURS, honesty["reliability"].items(), strict=False):
-        filled = np.asarray(curve["count"]) > 0
+        filled = np.asarray(curve["count"]) >= ENOUGH
         sure, right = np.asarray(curve["confidence"])[filled], np.asarray(curve["accuracy"])[filled]
         curves.plot(sure, right, "o-", color=colour, markersize=3, label=f"t = {t}")
+        least = min([least, *sure, *right])
+    curves.plot([least, 1], [least, 1], color=STATIC, ls=":")
     _finish(curves, "how sure", "how often right")
     t = np.arange(1, len(honesty["error"]) + 1)
     errors.plot(t, honesty["error"], color=OURS)
