@@ -66,7 +66,7 @@ def _check_evidence(section: GivenEvidence | LearnedEvidence, problem: Generated
 def _explain(problem: ValidationError) -> ParameterError:
     """The first of pydantic's findings, in the house's words."""
     first = problem.errors()[0]
-    # pydantic names the branch of a union in the path; a reader of params.yaml never wrote that part.
+    # pydantic names the branch of a union in the path, after section and data set; nobody wrote that part.
     branches = {
         "gaussian",
         "autoregressive",
@@ -81,7 +81,8 @@ def _explain(problem: ValidationError) -> ParameterError:
         "constrained-float",
         "literal['cv']",
     }
-    place = ".".join(str(part) for part in first["loc"] if part not in branches) or "params.yaml"
+    named = [str(part) for depth, part in enumerate(first["loc"]) if depth < 2 or part not in branches]
+    place = ".".join(named) or "params.yaml"
     more = f" ({problem.error_count() - 1} more like this)" if problem.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         advice = f"Correct its spelling or remove it.{more}"

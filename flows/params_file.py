@@ -1,35 +1,61 @@
-"""Writing into params.yaml: comments stay, and a file that could not be read back never takes its place."""
+"""Writing into params.yaml: only the section that changes is written, and never a file that cannot be read back."""
 
+import re
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
+from textwrap import dedent, indent
 from typing import Any
 
 from ruamel.yaml import YAML
 
+from firmbound.errors import ParameterError
 from flows.params import read_params
 
 
-def replace_section(file: Path, place: tuple[str, ...], values: Mapping[str, Any]) -> None:
-    """Set the section at `place` to `values`; keys that stay keep their comments."""
-    text = YAML()
-    text.preserve_quotes = True
-    text.width = 120
-    text.indent(mapping=2, sequence=4, offset=2)
-    tree = text.load(file.read_text())
-    node = tree
-    for key in place:
-        node = node[key]
-    _update(node, values)
-    written = StringIO()
-    text.dump(tree, written)
+def replace_section(file: Path, section: str, dataset: str, values: Mapping[str, Any]) -> None:
+    """Set `section.dataset` to `values`; keys that stay keep their comments, all other lines stay as they are."""
+    lines = file.read_text().splitlines(keepends=True)
+    start, end = _find(lines, section, dataset)
+    block = "".join(lines[start:end])
+    margin = block[: len(block) - len(block.lstrip())]
+    lines[start:end] = [indent(_updated(dedent(block), dataset, values), margin)]
     draft = file.with_name(f".{file.name}.new")
     try:
-        draft.write_text(written.getvalue())
+        draft.write_text("".join(lines))
         read_params(draft)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _find(lines: list[str], section: str, dataset: str) -> tuple[int, int]:
+    """The lines of one data set's part of a section: to the next line that is indented no deeper."""
+    inside = False
+    for start, line in enumerate(lines):
+        if re.match(r"\S", line) and not line.startswith("#"):
+            inside = line.startswith(f"{section}:")
+        found = re.match(rf"(\s+){re.escape(dataset)}:", line)
+        if inside and found:
+            deeper = re.compile(rf"\s*$|{found[1]}\s")
+            end = next((n for n in range(start + 1, len(lines)) if not deeper.match(lines[n])), len(lines))
+            while not lines[end - 1].strip():  # blank lines belong to what follows
+                end -= 1
+            return start, end
+    raise ParameterError(f"{section}.{dataset}", "stand on a line of its own in params.yaml", "no such line")
+
+
+def _updated(block: str, dataset: str, values: Mapping[str, Any]) -> str:
+    text = YAML()
+    text.width = 120
+    text.representer.add_representer(
+        type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null")
+    )
+    tree = text.load(block)
+    _update(tree[dataset], values)
+    written = StringIO()
+    text.dump(tree, written)
+    return written.getvalue()
 
 
 def _update(node: Any, values: Mapping[str, Any]) -> None:

@@ -79,8 +79,8 @@ def honesty_section(honesty: dict[str, Any]) -> Section:
     text = (
         "Of all cases in which the model is, say, 80 % sure, it should be right in 80 %: left, points on the diagonal. "
         "Groups of fewer than 30 are not drawn. The calibration error is the mean distance from it, at each number of "
-        "observations; the loss is the negative log-likelihood of the true class. Stopping can only be as good as these "
-        "beliefs are honest."
+        "observations; the loss is the negative log-likelihood of the true class. Stopping can only be as good as "
+        "these beliefs are honest."
     )
     return Section("calibration", "Are beliefs honest?", text, figures.calibration(honesty))
 

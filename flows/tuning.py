@@ -100,7 +100,7 @@ def write_best(dataset: str, study: optuna.Study, space: SearchSpace, horizon: i
         "oblivious": False,
         "calibrate": True,
     }
-    replace_section(Path("params.yaml"), ("tandem", dataset), section)
+    replace_section(Path("params.yaml"), "tandem", dataset, section)
     get_run_logger().info(
         "%s: error %.4f in trial %d of %d; its options are in params.yaml, `make run` uses them",
         dataset,

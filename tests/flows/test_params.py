@@ -5,6 +5,7 @@ import yaml
 
 from firmbound.errors import ParameterError
 from flows.params import check_dataset_name, read_params
+from flows.params_file import replace_section
 from tests.test_architecture import ROOT
 
 
@@ -85,6 +86,18 @@ def changed(path, value):
         ("features.gauss2.classes", 200, "gauss2: dimension"),
         ("features.gauss2.prior", [0.5, 0.6], "gauss2: prior.*sum to 1"),
         ("features.gauss2.sequences.train", 0, "features.gauss2.sequences.train"),
+        ("features.autoregressive.coefficients", [0.5, 1.5], "autoregressive: coefficients.*between"),
+        ("tandem.gauss2", ..., "`tandem.gauss2` must be given"),
+        ("tandem.gauss2.evidence", "guessed", "`tandem.gauss2.evidence` must be one of.*'guessed'"),
+        ("tandem.gauss2.network", {}, "`tandem.gauss2.network` must be a known key"),
+        ("tandem.autoregressive.network.order", ..., "`tandem.autoregressive.network.order` must be given"),
+        ("tandem.autoregressive.network.order", 50, "autoregressive: order.*below the 50"),
+        ("tandem.autoregressive.network.depth", 2, "`tandem.autoregressive.network.depth` must be a known key"),
+        ("tandem.autoregressive.training.batch", 20_001, "autoregressive: batch.*at most the 20000"),
+        ("tandem.autoregressive.training.optimizer", "sgd", "tandem.autoregressive.training.optimizer"),
+        ("tandem.autoregressive.training.learning_rate", 0, "tandem.autoregressive.training.learning_rate"),
+        ("evaluation.calibration_limit", 0, "evaluation.calibration_limit"),
+        ("tuning.space", "gaussian", "tuning.space"),
         ("runner.kind", "carrier pigeon", "runner.kind"),
         ("datasets", [], "datasets"),
         ("datasets", ["nothing"], "`features.nothing` must be given"),
@@ -102,6 +115,44 @@ def test_a_line_has_two_classes(tmp_path):
     params["boundary"]["gauss3"] = params["boundary"]["gauss2"] | {"solver": "line"}
     with pytest.raises(ParameterError, match="gauss3: solver"):
         read(tmp_path, params)
+
+
+def test_evidence_is_learned_from_features_alone(tmp_path):
+    params = good()
+    params["tandem"]["oscillating"] = params["tandem"]["autoregressive"]
+    with pytest.raises(ParameterError, match=r"oscillating: evidence.*given.*no features"):
+        read(tmp_path, params)
+
+
+class TestWritingParams:
+    def test_comments_and_all_else_stay(self, tmp_path):
+        file = tmp_path / "params.yaml"
+        file.write_text((ROOT / "params.yaml").read_text())
+        section = good()["tandem"]["autoregressive"]
+        section["network"]["order"] = 3
+        replace_section(file, "tandem", "autoregressive", section)
+        after, before = file.read_text().splitlines(), (ROOT / "params.yaml").read_text().splitlines()
+        assert [line for line in after if line not in before] == [
+            "      order: 3 # observations that the series remembers"
+        ]
+        assert len(after) == len(before)
+        assert list(tmp_path.iterdir()) == [file]
+
+    def test_given_becomes_learned(self, tmp_path):
+        file = tmp_path / "params.yaml"
+        file.write_text((ROOT / "params.yaml").read_text())
+        section = good()["tandem"]["autoregressive"]
+        replace_section(file, "tandem", "gauss2", section)
+        assert yaml.safe_load(file.read_text())["tandem"]["gauss2"] == section
+        assert yaml.safe_load(file.read_text())["boundary"] == good()["boundary"]
+
+    def test_what_could_not_be_read_back_is_not_written(self, tmp_path):
+        file = tmp_path / "params.yaml"
+        file.write_text((ROOT / "params.yaml").read_text())
+        with pytest.raises(ParameterError):
+            replace_section(file, "tandem", "gauss2", {"evidence": "guessed"})
+        assert file.read_text() == (ROOT / "params.yaml").read_text()
+        assert list(tmp_path.iterdir()) == [file]
 
 
 def test_missing_and_broken_files_are_refused(tmp_path):

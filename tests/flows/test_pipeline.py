@@ -120,7 +120,7 @@ SMALL = {
     "tuning": {"seed": 0, "space": {"learned": "small"}},
     "report": {"trajectories": 5},
 }
-SMALL["boundary"]["learned"] = SMALL["boundary"]["tiny2"]
+SMALL["boundary"]["learned"] = dict(SMALL["boundary"]["tiny2"])
 EXACT = ["tiny2", "tiny3"]
 
 
@@ -136,7 +136,8 @@ class Project:
         return yaml.safe_load((self.folder / "params.yaml").read_text())
 
     def write(self, params: dict) -> None:
-        (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
+        plain = json.loads(json.dumps(params))  # YAML would write what occurs twice as a reference
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(plain))
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         ended = subprocess.run(
