@@ -16,7 +16,7 @@ from firmbound.evaluation.calibration import calibration
 from firmbound.evaluation.estimates import relative_excess
 
 BAR = 0.05
-TRAINING = firmbound.TrainingOptions(epochs=8, learning_rate=3e-3)
+RATES = {"lstm": 1e-2, "transformer": 3e-3}
 
 
 def main() -> None:
@@ -42,7 +42,8 @@ def measure(
     problem: Any, valid: Any, fresh: Any, rule: firmbound.StoppingRule, network: firmbound.NetworkOptions
 ) -> dict[str, Any]:
     cpu = time.process_time()
-    model = train(problem, valid, network, TRAINING)
+    training = firmbound.TrainingOptions(epochs=20, learning_rate=RATES[network.integrator])
+    model = train(problem, valid, network, training)
     shown: dict[str, Any] = {"cpu_seconds": time.process_time() - cpu, "temperature": model.temperature}
     own, learned = rule_on(model.evidence(problem.features), model.prior), model.evidence(fresh.features)
     rows = []

@@ -68,7 +68,8 @@ class Steps:
     def step(self) -> float:
         self.adam.zero_grad()
         found = self.network(self.x)
-        loss = log_sum_exp_loss(evidence_of_windows(found, LOG_PRIOR), self.y) + multiplet_cross_entropy(found, self.y)
+        evidence = evidence_of_windows(found, LOG_PRIOR)
+        loss = log_sum_exp_loss(evidence, self.y, LOG_PRIOR.exp()) + multiplet_cross_entropy(found, self.y)
         loss.backward()  # type: ignore[no-untyped-call]
         self.adam.step()
         return loss.item()

@@ -15,6 +15,13 @@ PARTIAL = ".partial"
 REPLACED = ".replaced"
 
 
+def recover(target: Path) -> None:
+    """Give back its name to what a kill between the two renames of `publish` left without one."""
+    replaced = target.with_name(f".{target.name}{REPLACED}")
+    if replaced.exists() and not target.exists():
+        replaced.rename(target)
+
+
 @contextmanager
 def publish(target: str | Path) -> Iterator[Path]:
     """Yield an empty folder beside `target` that takes its name when the block ends without an error.
@@ -26,8 +33,7 @@ def publish(target: str | Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}{PARTIAL}")
     replaced = target.with_name(f".{target.name}{REPLACED}")
-    if replaced.exists() and not target.exists():
-        replaced.rename(target)  # a kill came between the two renames below
+    recover(target)
     shutil.rmtree(replaced, ignore_errors=True)
     partial.mkdir(exist_ok=True)
     with _only_writer(partial, target):

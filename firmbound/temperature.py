@@ -10,18 +10,24 @@ from scipy import optimize
 
 from firmbound.arrays import Floats, Ints
 
+# Natural logarithm of the largest temperature that is looked for, and of the smallest, with a minus.
+REACH = 3.0
+# Sequences below which a temperature is not judged.
+ENOUGH = 20
+
 
 def fit_temperature(evidence: NDArray[Any], labels: Ints, prior: Floats) -> float:
     """The temperature that makes labels likeliest, over all t; above 1 for beliefs that are too sure.
 
-    Fit it on sequences that the evidence was not learned from.
+    Fit it on sequences that the evidence was not learned from. Labels that are all guessed right would be likelier
+    still the surer they are called, without end: then, as with any answer beyond exp(+-3), it is 1.
     """
 
     def loss(log_temperature: float) -> float:
         return float(_losses(evidence, labels, prior, np.exp(log_temperature)).mean())
 
-    found = optimize.minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded", options={"xatol": 1e-4})
-    return float(np.exp(found.x))
+    found = optimize.minimize_scalar(loss, bounds=(-REACH, REACH), method="bounded", options={"xatol": 1e-4})
+    return float(np.exp(found.x)) if abs(found.x) < REACH - 0.01 else 1.0
 
 
 def helpful_temperature(evidence: NDArray[Any], labels: Ints, prior: Floats) -> float:
@@ -30,9 +36,9 @@ def helpful_temperature(evidence: NDArray[Any], labels: Ints, prior: Floats) -> 
     Each half of the sequences is scored with the temperature of the other. It helps if the mean negative log-likelihood
     falls by more than one standard error.
     """
-    half = np.arange(len(labels)) % 2 == 0
-    if len(labels) < 4:
+    if len(labels) < ENOUGH:
         return 1.0
+    half = np.random.default_rng(0).permutation(len(labels)) % 2 == 0
     gains = np.empty(len(labels))
     for own, other in ((half, ~half), (~half, half)):
         found = fit_temperature(evidence[other], labels[other], prior)

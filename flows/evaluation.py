@@ -74,9 +74,10 @@ def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | N
 
 def exact_evidence(dataset: str, params: Params, evidence: NDArray[Any]) -> NDArray[Any] | None:
     """Exact evidence of the test sequences, None where it is not known."""
+    if not params.features[dataset].problem("test").exact:
+        return None
     if isinstance(params.tandem[dataset], LearnedEvidence):
-        test = TrajectoryStore(stage_folder(dataset, "features") / "test.zarr")
-        return test.evidence() if test.description.evidence else None
+        return TrajectoryStore(stage_folder(dataset, "features") / "test.zarr").evidence()
     return evidence
 
 

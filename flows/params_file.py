@@ -8,6 +8,7 @@ from textwrap import dedent, indent
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from firmbound.errors import ParameterError
 from flows.params import read_params
@@ -19,11 +20,18 @@ def replace_section(file: Path, section: str, dataset: str, values: Mapping[str,
     start, end = _find(lines, section, dataset)
     block = "".join(lines[start:end])
     margin = block[: len(block) - len(block.lstrip())]
-    lines[start:end] = [indent(_updated(dedent(block), dataset, values), margin)]
+    try:
+        lines[start:end] = [indent(_updated(dedent(block), dataset, values), margin)]
+    except YAMLError as problem:
+        said = str(problem).replace("\n", " ")
+        raise ParameterError(
+            f"{section}.{dataset}", "be written out, without references to other parts", said
+        ) from None
     draft = file.with_name(f".{file.name}.new")
     try:
         draft.write_text("".join(lines))
-        read_params(draft)
+        if getattr(read_params(draft), section)[dataset].model_dump() != values:
+            raise ParameterError(f"{section}.{dataset}", "be written so that it reads back", "something else")
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -37,12 +45,16 @@ def _find(lines: list[str], section: str, dataset: str) -> tuple[int, int]:
             inside = line.startswith(f"{section}:")
         found = re.match(rf"(\s+){re.escape(dataset)}:", line)
         if inside and found:
-            deeper = re.compile(rf"\s*$|{found[1]}\s")
-            end = next((n for n in range(start + 1, len(lines)) if not deeper.match(lines[n])), len(lines))
-            while not lines[end - 1].strip():  # blank lines belong to what follows
-                end -= 1
-            return start, end
+            deeper = re.compile(rf"{found[1]}\s+[^\s#]")
+            inside_it = [n for n in range(start + 1, _next_key(lines, start, found[1])) if deeper.match(lines[n])]
+            return start, max([start, *inside_it]) + 1  # comments and blank lines after the last key stay as they are
     raise ParameterError(f"{section}.{dataset}", "stand on a line of its own in params.yaml", "no such line")
+
+
+def _next_key(lines: list[str], start: int, margin: str) -> int:
+    """The first line after `start` that holds a key and is indented no deeper."""
+    ends = re.compile(rf"(?!{margin}\s)\s*[^\s#]")
+    return next((n for n in range(start + 1, len(lines)) if ends.match(lines[n])), len(lines))
 
 
 def _updated(block: str, dataset: str, values: Mapping[str, Any]) -> str:

@@ -74,9 +74,12 @@ def _find_run(client: MlflowClient, tags: dict[str, str]) -> bool:
 
 
 def _promote(client: MlflowClient, dataset: str, version: str) -> str:
-    """Make a version the champion, unless its evidence is not calibrated: then the last champion stays."""
+    """Make a version the champion, unless its evidence is not calibrated: then it is not, and another stays."""
+    name = model_name(dataset)
     if refusal(dataset) is None:
-        client.set_registered_model_alias(model_name(dataset), CHAMPION, version)
+        client.set_registered_model_alias(name, CHAMPION, version)
+    elif client.get_registered_model(name).aliases.get(CHAMPION) == version:
+        client.delete_registered_model_alias(name, CHAMPION)
     return version
 
 

@@ -23,6 +23,7 @@ def main(stage: str) -> None:
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m flows.{stage} <dataset>")
     logging.captureWarnings(True)
+    keep_quiet_about_known_errors()
     from importlib import import_module
 
     from firmbound.errors import FirmboundError
@@ -36,6 +37,20 @@ def main(stage: str) -> None:
         sys.exit(f"firmbound: {problem}")
     flow = getattr(import_module(f"flows.{stage}"), f"{stage}_flow")
     run_flow(flow.with_options(task_runner=make_task_runner(params.runner)), dataset, params)
+
+
+def keep_quiet_about_known_errors() -> None:
+    """A task that ends in an error of ours is logged without a traceback: its message says all."""
+    from firmbound.errors import FirmboundError
+
+    def shorten(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if isinstance(error, FirmboundError):
+            record.exc_info, record.exc_text = None, None
+            record.msg, record.args = "%s", (str(error),)
+        return True
+
+    logging.getLogger("prefect.task_runs").addFilter(shorten)
 
 
 def run_flow(flow: Any, *arguments: Any) -> None:

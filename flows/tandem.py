@@ -33,7 +33,7 @@ def tandem_flow(dataset: str, params: Params) -> None:
     model = None
     if isinstance(section, LearnedEvidence):
         work = work_task(learn, f"{dataset} network of order {section.network.order}")
-        model = work.submit(dataset, section, stores, scratch / identity(dataset, params)).result()
+        model = work.submit(dataset, section, stores, scratch / identity(section, stores)).result()
         get_run_logger().info("%s: evidence is divided by a temperature of %.3f", dataset, model.temperature)
     with publish(stage_folder(dataset, "tandem")) as folder:
         if model is not None:
@@ -43,10 +43,10 @@ def tandem_flow(dataset: str, params: Params) -> None:
     shutil.rmtree(scratch, ignore_errors=True)  # checkpoints have done their work
 
 
-def identity(dataset: str, params: Params) -> str:
+def identity(section: LearnedEvidence, stores: dict[str, TrajectoryStore]) -> str:
     """Names the folder of checkpoints: training with other settings or data starts anew."""
-    settings = [params.features[dataset].model_dump(), params.tandem[dataset].model_dump()]
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    data = [StoreSource(stores[split]).fingerprint() for split in ("train", "validation")]
+    return hashlib.sha256(json.dumps([section.model_dump(), data], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def learn(dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore], checkpoint: Path) -> TandemModel:

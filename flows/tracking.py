@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import mlflow
 from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
 
 if TYPE_CHECKING:  # a stage that trains nothing needs no torch
     from firmbound.tandem.model import TandemModel
@@ -24,7 +26,11 @@ def connect() -> MlflowClient:
         mlflow.set_tracking_uri(f"sqlite:///{Path.cwd() / 'mlflow.db'}")
     client = MlflowClient()
     if client.get_experiment_by_name(EXPERIMENT) is None:
-        client.create_experiment(EXPERIMENT, (Path.cwd() / "mlartifacts").as_uri() if local else None)
+        try:
+            client.create_experiment(EXPERIMENT, (Path.cwd() / "mlartifacts").as_uri() if local else None)
+        except MlflowException:  # another process was quicker
+            if client.get_experiment_by_name(EXPERIMENT) is None:
+                raise
     return client
 
 
@@ -40,10 +46,13 @@ class TrainingRun:
 
     def __enter__(self) -> TrainingRun:
         experiment = self.client.get_experiment_by_name(EXPERIMENT).experiment_id
-        wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in self.tags.items())
-        begun = self.client.search_runs([experiment], f"{wanted} and attributes.status = 'RUNNING'")
+        self.logged = 0
+        begun = unfinished_runs(self.client, self.tags)
         if begun:
             self.id = begun[0].info.run_id
+            self.client.update_run(self.id, status="RUNNING")
+            past = self.client.get_metric_history(self.id, "validation_loss")
+            self.logged = max([0, *(point.step for point in past)])
             return self
         name = f"{self.tags['dataset']} {'network' if self.tags['stage'] == 'tandem' else self.tags[IDENTITY]}"
         self.id = self.client.create_run(experiment, tags=self.tags, run_name=name).info.run_id
@@ -52,8 +61,9 @@ class TrainingRun:
         return self
 
     def epoch(self, epoch: int, _: int, train_loss: float, validation_loss: float) -> None:
-        self.metric("train_loss", train_loss, epoch)
-        self.metric("validation_loss", validation_loss, epoch)
+        if epoch > self.logged:  # a training that goes on tells again what lies behind it
+            self.metric("train_loss", train_loss, epoch)
+            self.metric("validation_loss", validation_loss, epoch)
 
     def metric(self, name: str, value: float, step: int = 0) -> None:
         self.client.log_metric(self.id, name, value, step=step)
@@ -64,8 +74,20 @@ class TrainingRun:
             model.save(Path(folder) / "network")
             self.client.log_artifacts(self.id, str(Path(folder) / "network"), "network")
 
+    def tag(self, name: str, value: str) -> None:
+        self.client.set_tag(self.id, name, value)
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.client.set_terminated(self.id, "FINISHED" if kind is None else "FAILED")
+        failed = "FAILED" if kind is not None and issubclass(kind, Exception) else "KILLED"  # by Ctrl-C
+        self.client.set_terminated(self.id, "FINISHED" if kind is None else failed)
+
+
+def unfinished_runs(client: MlflowClient, tags: dict[str, str]) -> list[Run]:
+    """Runs with these tags that were killed, whether they could still say so or not; the newest first."""
+    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
+    found = client.search_runs([experiment], wanted)
+    return [run for run in found if run.info.status in ("RUNNING", "KILLED")]
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

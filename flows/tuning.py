@@ -4,32 +4,34 @@ python -m flows.tuning <dataset> [trials]     goes on where the last search of t
 """
 
 import sys
-from dataclasses import asdict
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, replace
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import optuna
 import yaml
 from prefect import flow, get_run_logger
 
-from firmbound.devices import one_thread
 from firmbound.errors import FirmboundError, InvalidInput, ParameterError
 from firmbound.store import TrajectoryStore
 from firmbound.tandem.data import StoreSource
 from firmbound.tandem.network import NetworkOptions
 from firmbound.tandem.training import TrainingOptions, check_sources
-from firmbound.tandem.tuning import SearchSpace, finished, open_study, score_trial
+from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from flows.params import Params, check_dataset_name, read_params
 from flows.params_file import replace_section
 from flows.progress import progress
 from flows.runners import make_task_runner, work_task
-from flows.stage import reports_failure, run_flow, stage_folder
-from flows.tracking import TrainingRun
+from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
+from flows.tracking import TrainingRun, connect, unfinished_runs
 
 SPACES = Path("params/search")
-Sources = tuple[StoreSource, StoreSource, Any]
+
+
+class TuningError(FirmboundError):
+    """The search could not go on."""
 
 
 @flow(name="tuning", flow_run_name="tuning {dataset}")
@@ -37,24 +39,23 @@ Sources = tuple[StoreSource, StoreSource, Any]
 def tuning_flow(dataset: str, params: Params, trials: int | None = None) -> None:
     """Run trials until there are enough, then write the best options into params.yaml."""
     space = read_space(dataset, params)
-    wanted = space.trials if trials is None else trials
-    train, validation = (open_source(dataset, split) for split in ("train", "validation"))
-    sources = (train, validation, np.array(train.store.description.prior))
-    check_sources(train, validation, len(sources[2]), NetworkOptions(), TrainingOptions(batch=1))
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = open_study(
-        stage_folder(dataset, "tuning") / "optuna.db", space, sequences=len(train.labels), seed=params.tuning.seed
-    )
-    before = finished(study)
-    # Trials run side by side, so each keeps to one core.
-    with one_thread(), progress(f"{dataset}: {wanted} trials, {before} of them done before") as advance:
+    space = space if trials is None else replace(space, trials=trials)
+    train, validation = open_sources(dataset)
+    check_sources(train, validation, train.store.description.classes, NetworkOptions(), TrainingOptions(batch=1))
+    study = join_study(dataset, space, train, params.tuning.seed)
+    close_left_open(study)
+    close_runs(dataset)
+    before, drawn = finished(study), len(study.get_trials(deepcopy=False))
+    # A process for each worker: torch draws initial weights and dropout from one stream a process.
+    pool = ProcessPoolExecutor(params.runner.workers, get_context("spawn"), initializer=keep_to_one_core)
+    with pool, progress(f"{dataset}: {space.trials} trials, {before} of them done before") as advance:
         futures = [
-            work_task(run_trial, f"{dataset} trial").submit(study, dataset, space, sources)
-            for _ in range(before, wanted)
+            work_task(await_trial, f"{dataset} trial").submit(pool, dataset, space, params.tuning.seed + drawn + number)
+            for number in range(space.trials - before)
         ]
         for done, future in enumerate(futures, start=before + 1):
             future.result()
-            advance(done, wanted)
+            advance(done, space.trials)
     write_best(dataset, study, space, train.horizon)
 
 
@@ -70,28 +71,69 @@ def read_space(dataset: str, params: Params) -> SearchSpace:
         raise ParameterError(str(file), "be a search space", str(problem).replace("\n", " ")) from None
 
 
-def open_source(dataset: str, split: str) -> StoreSource:
-    return StoreSource(TrajectoryStore(stage_folder(dataset, "features") / f"{split}.zarr"))
+def open_sources(dataset: str) -> tuple[StoreSource, StoreSource]:
+    folder = stage_folder(dataset, "features")
+    train, validation = (StoreSource(TrajectoryStore(folder / f"{split}.zarr")) for split in ("train", "validation"))
+    return train, validation
 
 
-def run_trial(study: optuna.Study, dataset: str, space: SearchSpace, sources: Sources) -> None:
-    study.optimize(partial(objective, dataset=dataset, space=space, sources=sources), n_trials=1)
+def join_study(dataset: str, space: SearchSpace, train: StoreSource, seed: int) -> optuna.Study:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return open_study(stage_folder(dataset, "tuning") / "optuna.db", space, train, seed=seed)
 
 
-def objective(trial: optuna.Trial, *, dataset: str, space: SearchSpace, sources: Sources) -> float:
-    """One trial, with an MLflow run of its own."""
-    network, training = space.suggest(trial, sources[0].horizon)
-    settings = {"network": asdict(network), "training": asdict(training)}
-    with TrainingRun(dataset, settings, f"trial {trial.number}", stage="tuning") as run:
-        error = score_trial(trial, *sources, network, training, run.epoch)
-        run.metric("macro_error", error)
-    return error
+def close_runs(dataset: str) -> None:
+    """MLflow's runs of trials that a kill left open."""
+    client = connect()
+    for run in unfinished_runs(client, {"dataset": dataset, "stage": "tuning"}):
+        client.set_terminated(run.info.run_id, "KILLED")
+
+
+def keep_to_one_core() -> None:
+    """Trials run side by side, so each keeps to one core."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def await_trial(pool: ProcessPoolExecutor, dataset: str, space: SearchSpace, seed: int) -> None:
+    try:
+        pool.submit(run_trial, dataset, space, seed).result()
+    except BrokenProcessPool:
+        raise TuningError(
+            "The process of a trial ended without a word. Start again to go on with the search."
+        ) from None
+
+
+def run_trial(dataset: str, space: SearchSpace, seed: int) -> None:
+    """One trial, in a process of its own; each draws from another seed, also after a restart."""
+    train, validation = open_sources(dataset)
+    study = join_study(dataset, space, train, seed)
+
+    def objective(trial: optuna.Trial) -> float:
+        network, training = space.suggest(trial, train.horizon)
+        settings = {"network": asdict(network), "training": asdict(training)}
+        name = f"{study.study_name} trial {trial.number}"
+        pruned: optuna.TrialPruned | None = None
+        error = 1.0
+        with TrainingRun(dataset, settings, name, stage="tuning") as run:
+            try:
+                classes = train.store.description.classes
+                error = score_trial(trial, train, validation, classes, network, training, run.epoch)
+                run.metric("macro_error", error)
+            except optuna.TrialPruned as reason:  # an end like any other, not a failed run
+                run.tag("pruned", str(reason) or "hopeless")
+                pruned = reason
+        if pruned is not None:
+            raise pruned
+        return error
+
+    study.optimize(objective, n_trials=1)
 
 
 def write_best(dataset: str, study: optuna.Study, space: SearchSpace, horizon: int) -> None:
-    complete = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
-    if not complete:
-        raise ParameterError("trials", "leave one that ended", "none", "Ask for more trials.")
+    if not study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]):
+        raise TuningError("No trial came to its end: all were pruned. Ask for more trials.")
     network, training = space.suggest(optuna.trial.FixedTrial(study.best_params), horizon)
     section = {
         "evidence": "learned",
@@ -114,6 +156,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not 1 <= len(arguments) <= 2 or not all(number.isdecimal() for number in arguments[1:]):
         sys.exit("usage: python -m flows.tuning <dataset> [trials]")
+    keep_quiet_about_known_errors()
     try:
         params = read_params()
         dataset = check_dataset_name(params, arguments[0])

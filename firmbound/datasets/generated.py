@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ Seed = int | Sequence[int]
 @dataclass(frozen=True)
 class GeneratedProblem(ABC):
     """Sequences made on demand in blocks of BLOCK_ROWS; block i depends on the seed and i alone."""
+
+    # Whether `evidence` is the log density of what was seen, so that risks counted with it are the true ones.
+    exact: ClassVar[bool] = True
 
     sequences: int
     horizon: int
@@ -65,7 +68,7 @@ class GeneratedProblem(ABC):
 
     @cached_property
     def evidence(self) -> NDArray[Any]:
-        """(n, T, K) exact evidence of each prefix."""
+        """(n, T, K) evidence of each prefix; exact unless the problem says otherwise."""
         return self._known[1]
 
     @cached_property

@@ -7,7 +7,7 @@ rule believes on it are not the risks that happen; always show both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class OscillationTable:
 class OscillatingProblem(GeneratedProblem):
     """gamma (1 - (1 - t/T)^exp(kappa)) + A exp(-beta t) sin(omega t) + N(0, sigma); label 1 is gamma = +1."""
 
+    exact: ClassVar[bool] = False
     table: OscillationTable = OscillationTable()
 
     def batch(self, index: int, *, with_features: bool = True) -> Batch:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Floats, Ints, class_labels
 from firmbound.errors import InvalidInput
-from firmbound.posterior import posterior
+from firmbound.posterior import class_prior, posterior
+from firmbound.trajectories import check_evidence
 
 BINS = 15
 # Ratios beyond this many nats are hardly ever seen in training; estimates of them saturate or run away.
@@ -57,13 +57,16 @@ class Calibration:
         return self.largest_ratio > SATURATION
 
 
-def calibration(evidence: NDArray[Any], labels: Ints, prior: Floats) -> Calibration:
-    """Of (n, T, K) evidence with (n,) labels."""
+def calibration(evidence: ArrayLike, labels: ArrayLike, prior: ArrayLike | None = None) -> Calibration:
+    """Of (n, T, K) evidence with (n,) labels; prior None: all classes equally likely."""
+    given = check_evidence(evidence)
+    count, horizon, classes = given.shape
+    known, weights = class_labels("labels", labels, count=count, classes=classes), class_prior(prior, classes)
     errors, losses = [], []
-    for t in range(evidence.shape[1]):
-        belief = posterior(evidence[:, t], prior)
-        errors.append(reliability(belief, labels).error)
-        own = belief[np.arange(len(labels)), labels]
+    for t in range(horizon):
+        belief = posterior(given[:, t], weights)
+        errors.append(reliability(belief, known).error)
+        own = belief[np.arange(count), known]
         losses.append(float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()))
-    ratio = float((evidence.max(axis=-1) - evidence.min(axis=-1)).max())
+    ratio = float((given.max(axis=-1) - given.min(axis=-1)).max())
     return Calibration(np.array(errors), np.array(losses), ratio)

@@ -37,7 +37,7 @@ class Attention(nn.Module):
             score = (query[far:] * key[:-far]).sum(-1) + self.distance[far]
             share = torch.sigmoid(score - total[1:])
             total = torch.logaddexp(total[1:], score)
-            mean = torch.lerp(mean[1:], value[:-far], share.unsqueeze(-1))
+            mean = torch.lerp(mean[1:], value[:-far], share.unsqueeze(-1).to(mean.dtype))
             found.append(mean[:starts])
         mixed: Tensor = self.mix(torch.stack(found).view(places, starts, n, width))
         return mixed

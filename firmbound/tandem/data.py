@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +16,22 @@ from firmbound.store import CHUNK_ROWS, TrajectoryStore
 
 # Sequences in memory at a time when they come from a store: batches mix what lies in so many chunks.
 POOL_CHUNKS = 40
+
+
+def single_precision(features: ArrayLike) -> NDArray[np.float32]:
+    """(n, T, d) features as networks take them; a number that is finite, yet too large for that, is refused too."""
+    values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
+    with np.errstate(over="ignore"):
+        return np.asarray(
+            finite_array("features", values.astype(np.float32, copy=False), ndim=3, shape_words="(n, T, d)")
+        )
+
+
+def _digest(*arrays: NDArray[Any]) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        found.update(array.data)
+    return found.hexdigest()
 
 
 class SequenceSource(Protocol):
@@ -33,6 +50,10 @@ class SequenceSource(Protocol):
         """Features of some neighbouring sequences."""
         ...
 
+    def fingerprint(self) -> str:
+        """Tells these sequences from others of the same shape."""
+        ...
+
 
 @dataclass(frozen=True)
 class ArraySource:
@@ -41,7 +62,7 @@ class ArraySource:
 
     @classmethod
     def of(cls, features: ArrayLike, labels: ArrayLike, classes: int) -> ArraySource:
-        values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
+        values = single_precision(features)
         if min(values.shape) < 1 or values.shape[1] < 2:
             raise InvalidInput("features", "hold a sequence of two observations at least", f"shape {values.shape}")
         return cls(values, class_labels("labels", labels, count=len(values), classes=classes))
@@ -56,6 +77,9 @@ class ArraySource:
 
     def read(self, rows: slice) -> NDArray[Any]:
         return self.features[rows]
+
+    def fingerprint(self) -> str:
+        return _digest(self.labels, np.ascontiguousarray(self.features))
 
 
 class StoreSource:
@@ -77,6 +101,10 @@ class StoreSource:
 
     def read(self, rows: slice) -> NDArray[Any]:
         return self.store.read("features", rows)
+
+    def fingerprint(self) -> str:
+        """From the store's description, which holds the size of every compressed file, and the labels."""
+        return _digest(self.labels, np.frombuffer((self.store.path / "zarr.json").read_bytes(), dtype=np.uint8))
 
 
 def shuffled_batches(source: SequenceSource, batch: int, seed: tuple[int, ...]) -> Iterator[tuple[NDArray[Any], Ints]]:

@@ -58,7 +58,9 @@ class B2BSqrt(nn.Module):
     """sign(x) (sqrt(1 + |x|) - 1): grows without bound, ever more slowly, so large ratios are not cut off."""
 
     def forward(self, values: Tensor) -> Tensor:
-        result: Tensor = _B2BSqrt.apply(values)  # type: ignore[no-untyped-call]
+        # Half precision would round sqrt(1 + x) - 1 to 0 for small x.
+        exact = values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+        result: Tensor = _B2BSqrt.apply(exact)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -75,14 +77,18 @@ def window_shape(horizon: int, order: int) -> tuple[int, int]:
 BLOCK_ROWS = 1000
 
 
-def start_blocks(starts: int, n: int) -> list[slice]:
-    size = max(1, BLOCK_ROWS // n)
+def start_blocks(gates: Tensor, starts: int) -> list[slice]:
+    size = max(1, BLOCK_ROWS // gates.shape[1]) if gates.device.type == "cpu" else starts
     return [slice(first, min(first + size, starts)) for first in range(0, starts, size)]
 
 
 # What the last step needed for its derivative, taken up again by the next: for so much memory the system takes longer
-# to find pages than we take to fill them.
+# to find pages than we take to fill them. Whoever trains lets go of it at the end.
 _SPARE: list[tuple[Tensor, Tensor, Tensor]] = []
+
+
+def release_memory() -> None:
+    _SPARE.clear()
 
 
 def _take_memory(like: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor, Tensor]:
@@ -105,15 +111,16 @@ class _WindowRecurrence(Function):
     """
 
     @staticmethod
-    @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(context: Any, gates: Tensor, weight: Tensor, order: int) -> Tensor:
         horizon, n, width = gates.shape
         places, starts = window_shape(horizon, order)
         hidden = width // 4
         gates = gates.contiguous()
         outputs = gates.new_empty(places, starts, n, hidden)
+        if not any(context.needs_input_grad):
+            return _read(gates, weight, outputs)
         opened, cells, squashed = _take_memory(gates, outputs.shape)
-        for block in start_blocks(starts, n):
+        for block in start_blocks(gates, starts):
             for place in range(places):
                 total = gates[place + block.start : place + block.stop].flatten(0, 1)
                 active, cell, small, output = (
@@ -134,7 +141,6 @@ class _WindowRecurrence(Function):
         return outputs
 
     @staticmethod
-    @torch.amp.custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
     @once_differentiable
     def backward(context: Any, slopes: Tensor) -> tuple[Tensor, Tensor, None]:
         if context.spent:
@@ -144,7 +150,7 @@ class _WindowRecurrence(Function):
         slopes = slopes.contiguous()
         of_gates, of_weight = slopes.new_zeros(context.shape), torch.zeros_like(weight)
         sigmoid_back, tanh_back = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
-        for block in start_blocks(starts, n):
+        for block in start_blocks(of_gates, starts):
             rows = (block.stop - block.start) * n
             here, of_output = slopes.new_empty(rows, 4 * hidden), slopes.new_empty(rows, hidden)
             of_write, of_keep, of_show, of_new = here.chunk(4, dim=1)
@@ -175,6 +181,21 @@ class _WindowRecurrence(Function):
         return of_gates, of_weight, None
 
 
+def _read(gates: Tensor, weight: Tensor, outputs: Tensor) -> Tensor:
+    """The recurrence alone, when nobody will ask for its derivative: a state a block instead of one a place."""
+    places, starts, n, hidden = outputs.shape
+    for block in start_blocks(gates, starts):
+        cell = gates.new_zeros((block.stop - block.start) * n, hidden)
+        for place in range(places):
+            total = gates[place + block.start : place + block.stop].flatten(0, 1)
+            if place:
+                total = torch.addmm(total, outputs[place - 1, block].flatten(0, 1), weight.t())
+            write, keep, show = total[:, : 3 * hidden].sigmoid().chunk(3, dim=1)
+            cell = torch.addcmul(keep * cell, write, total[:, 3 * hidden :].tanh())
+            torch.mul(show, torch.tanh(cell), out=outputs[place, block].flatten(0, 1))
+    return outputs
+
+
 class WindowLSTM(nn.Module):
     """An LSTM that starts anew at each window; what an observation adds to the gates is computed once for all."""
 
@@ -191,7 +212,9 @@ class WindowLSTM(nn.Module):
     def forward(self, projected: Tensor) -> Tensor:
         """(T, n, h) -> (N + 1, T - N, n, hidden): by place in the window, start and sequence."""
         recurrence: Any = _WindowRecurrence
-        result: Tensor = self.activation(
-            recurrence.apply(self.from_input(projected), self.from_state.weight, self.order)
-        )
+        weight = self.from_state.weight
+        gates = self.from_input(projected).to(weight.dtype)
+        with torch.autocast(projected.device.type, enabled=False):  # sums over a window keep their digits
+            seen = recurrence.apply(gates, weight, self.order)
+        result: Tensor = self.activation(seen)
         return result

@@ -1,4 +1,8 @@
-"""What training minimises. In the ratio losses classes weigh equally; a class that a batch lacks adds nothing to it."""
+"""What training minimises. In the ratio losses classes weigh equally, by their shares of all the data.
+
+Shares of a batch would do for one batch that holds everything; over many small ones they would weigh a rare class by
+how often it is there at all. A class that a batch lacks adds nothing to it.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,30 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def class_weights(labels: Tensor, classes: int) -> Tensor:
-    """(n,) weights of the sequences of a batch: 1 / (K M_k), with M_k of the batch."""
-    counts = labels.bincount(minlength=classes)
-    return 1.0 / (classes * counts[labels])
+def class_weights(labels: Tensor, shares: Tensor) -> Tensor:
+    """(n,) weights of the sequences of a batch, which sum to 1 on average: 1 / (n K share_k)."""
+    return 1.0 / (len(labels) * len(shares) * shares[labels])
 
 
-def log_sum_exp_loss(evidence: Tensor, labels: Tensor) -> Tensor:
+def log_sum_exp_loss(evidence: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
     """LSEL: mean over t, and over sequences within each class, of log(1 + sum_{l != y} exp(-lambda_yl)).
 
-    That is the cross entropy of softmax(evidence), from (n, T, K) evidence and (n,) labels.
+    That is the cross entropy of softmax(evidence), from (n, T, K) evidence, (n,) labels and the classes' shares (K,) of
+    all sequences.
     """
-    n, horizon, classes = evidence.shape
+    n, horizon, _ = evidence.shape
     targets = labels[:, None].expand(n, horizon)
     losses = functional.cross_entropy(evidence.transpose(1, 2), targets, reduction="none")  # (n, T)
-    return (class_weights(labels, classes) * losses.mean(dim=1)).sum()
+    return (class_weights(labels, shares) * losses.mean(dim=1)).sum()
 
 
-def ratio_loss(evidence: Tensor, labels: Tensor) -> Tensor:
+def ratio_loss(evidence: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
     """LLLR: mean over t and the other classes l of |1 - sigmoid(lambda_yl)|, which saturates where LSEL does not."""
     classes = evidence.shape[2]
     own = evidence.gather(2, labels[:, None, None].expand(-1, evidence.shape[1], 1))
     # the class itself adds sigmoid(0) = 1/2, taken off again
     doubt = (evidence - own).sigmoid().sum(dim=2) - 0.5
-    return (class_weights(labels, classes) * doubt.mean(dim=1)).sum() / (classes - 1)
+    return (class_weights(labels, shares) * doubt.mean(dim=1)).sum() / (classes - 1)
 
 
 def multiplet_cross_entropy(log_posterior: Tensor, labels: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats, finite_array
+from firmbound.arrays import Floats
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.devices import Device, torch_device
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import class_prior
-from firmbound.tandem.data import ArraySource, SequenceSource
+from firmbound.tandem.data import ArraySource, SequenceSource, single_precision
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.network import NetworkOptions, TandemNetwork
 from firmbound.tandem.streaming import TandemStream
-from firmbound.tandem.training import Advance, Progress, Trainer, TrainingOptions
+from firmbound.tandem.training import Advance, Progress, Trainer, TrainingOptions, label_shares
 from firmbound.temperature import helpful_temperature
 
 KIND = "tandem"
@@ -33,48 +34,51 @@ BLOCK = 500
 class TandemModel:
     """Estimates evidence of sequences (n, T, d) of any T.
 
-    oblivious: forget what left the window. temperature: what evidence is divided by, so that beliefs are as sure as
-    they are right.
+    prior: class probabilities to believe in before any observation. shares: those of the sequences the network was
+    trained on; its posteriors hold them, so the formula takes them off. oblivious: forget what left the window.
+    temperature: what evidence is divided by, so that beliefs are as sure as they are right.
     """
 
     network: TandemNetwork
     prior: Floats
+    shares: Floats
     oblivious: bool = False
     temperature: float = 1.0
 
     def evidence(self, features: ArrayLike) -> NDArray[np.float32]:
         """(n, T, d) -> (n, T, K), the largest class at 0."""
-        values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
+        values = single_precision(features)
         if values.shape[2] != self.network.dimension or values.shape[1] < 1:
             rule = f"hold an observation at least, each of {self.network.dimension} numbers"
             raise InvalidInput("features", rule, f"shape {values.shape}")
         place = next(self.network.parameters()).device
-        log_prior = torch.as_tensor(np.log(self.prior), dtype=torch.float32, device=place)
+        log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32, device=place)
         result = np.empty((*values.shape[:2], len(self.prior)), dtype=np.float32)
         self.network.eval()
         with torch.inference_mode():
             for start in range(0, len(values), BLOCK):
-                part = torch.as_tensor(values[start : start + BLOCK], dtype=torch.float32).to(place)
-                found = evidence_of_windows(self.network(part), log_prior, oblivious=self.oblivious)
+                part = torch.as_tensor(values[start : start + BLOCK]).to(place)
+                found = evidence_of_windows(self.network(part), log_shares, oblivious=self.oblivious)
                 shifted = (found - found.amax(dim=-1, keepdim=True)) / self.temperature
                 result[start : start + BLOCK] = shifted.cpu().numpy()
         return result
 
     def calibrated(self, held_out: SequenceSource) -> TandemModel:
-        """This model with the temperature that fits sequences it was not trained on best; its own where none helps."""
+        """This model with the temperature that fits sequences it was not trained on best; 1 where none helps."""
         plain = replace(self, temperature=1.0)
         rows = range(0, len(held_out.labels), BLOCK)
         evidence = np.concatenate([plain.evidence(held_out.read(slice(start, start + BLOCK))) for start in rows])
-        return replace(plain, temperature=helpful_temperature(evidence, held_out.labels, self.prior))
+        shares = label_shares(held_out, len(self.prior))
+        return replace(plain, temperature=helpful_temperature(evidence, held_out.labels, shares))
 
     def on(self, device: Device) -> TandemModel:
         """The same model, computing elsewhere."""
-        return replace(self, network=self.network.to(torch_device(device)))
+        return replace(self, network=deepcopy(self.network).to(torch_device(device)))
 
     def stream(self) -> TandemStream:
         """Evidence one observation at a time."""
-        log_prior = torch.as_tensor(np.log(self.prior), dtype=torch.float32)
-        return TandemStream(self.network, log_prior, self.oblivious, self.temperature)
+        log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32)
+        return TandemStream(self.network, log_shares, self.oblivious, self.temperature)
 
     def save(self, path: str | Path) -> None:
         network = self.network
@@ -86,7 +90,7 @@ class TandemModel:
             "temperature": self.temperature,
         }
         arrays = {f"network/{name}": value.cpu().numpy() for name, value in network.state_dict().items()}
-        write_bundle(path, kind=KIND, header=header, arrays=arrays | {"prior": self.prior})
+        write_bundle(path, kind=KIND, header=header, arrays=arrays | {"prior": self.prior, "shares": self.shares})
 
     @classmethod
     def load(cls, path: str | Path) -> TandemModel:
@@ -94,12 +98,12 @@ class TandemModel:
         try:
             options = NetworkOptions(**header["network"])
             network = TandemNetwork(header["dimension"], header["classes"], options)
-            prior = class_prior(arrays.pop("prior"), network.classes)
+            prior, shares = (class_prior(arrays.pop(name), network.classes) for name in ("prior", "shares"))
             network.load_state_dict({name.removeprefix("network/"): torch.as_tensor(a) for name, a in arrays.items()})
             temperature = float(header["temperature"])
             if not 0 < temperature < math.inf:
                 raise ValueError(f"its temperature is {temperature}")
-            return cls(network.eval(), prior, bool(header["oblivious"]), temperature)
+            return cls(network.eval(), prior, shares, bool(header["oblivious"]), temperature)
         except (KeyError, TypeError, ValueError, RuntimeError) as problem:
             raise BundleError(f"{path} is no TANDEM model that this version can read: {problem}") from None
 
@@ -119,15 +123,15 @@ def fit_tandem(
 ) -> TandemModel:
     """Train on features (n, T, d) with labels (n,); `validation` is such a pair too and decides when to stop.
 
-    prior: (K,) class probabilities, by default the shares of the labels. calibrate: fit a temperature on the validation
-    sequences and keep it if it helps. With a `checkpoint` folder, training that was
+    prior: (K,) class probabilities to believe in, by default the shares of the labels. calibrate: fit a temperature on
+    the validation sequences and keep it if it helps. With a `checkpoint` folder, training that was
     killed goes on from its last epoch and ends as it would have.
 
     >>> model = fit_tandem(x, y, validation=(x_valid, y_valid), network=NetworkOptions(order=2))
     >>> rule = firmbound.fit_stopping_rule(model.evidence(x), costs=[0.2], prior=model.prior)
     """
     known = np.asarray(labels)
-    if known.size == 0 or known.dtype.kind not in "iuf":
+    if known.size == 0 or known.dtype.kind not in "iuf" or not bool(np.all(known == np.floor(known))):
         raise InvalidInput("labels", "be integers 0..K-1, one a sequence", f"{known.size} of dtype {known.dtype}")
     classes = int(known.max()) + 1
     train = ArraySource.of(features, labels, classes)
@@ -159,12 +163,7 @@ def fit_tandem_from(
     advance: Advance | None = None,
 ) -> TandemModel:
     """As `fit_tandem`, from sources that may be larger than memory; `advance` hears of every batch."""
-    trainer = Trainer(source, validation, prior, network, training)
+    trainer = Trainer(source, validation, len(prior), network, training)
     trained = trainer.run(None if checkpoint is None else Path(checkpoint), progress, advance)
-    model = TandemModel(trained, prior, oblivious)
+    model = TandemModel(trained, prior, trainer.shares, oblivious)
     return (model.calibrated(validation) if calibrate else model).on("cpu")
-
-
-def label_shares(source: SequenceSource, classes: int) -> Floats:
-    counts = np.bincount(source.labels, minlength=classes)
-    return np.asarray(counts / counts.sum())

@@ -37,11 +37,11 @@ class NetworkOptions:
     def __post_init__(self) -> None:
         for name, holds, rule in (
             ("integrator", self.integrator in get_args(Integrator), f"be one of {get_args(Integrator)}"),
-            ("order", _is_count(self.order, 0), "be a whole number from 0"),
+            ("order", is_count(self.order, 0), "be a whole number from 0"),
             ("activation", self.activation in ACTIVATIONS, f"be one of {tuple(ACTIVATIONS)}"),
             ("output_activation", self.output_activation in ACTIVATIONS, f"be one of {tuple(ACTIVATIONS)}"),
             ("dropout", 0 <= self.dropout < 1, "lie in [0, 1)"),
-            *((name, _is_count(getattr(self, name), 1), "be a whole number from 1") for name in COUNTS),
+            *((name, is_count(getattr(self, name), 1), "be a whole number from 1") for name in COUNTS),
         ):
             if not holds:
                 raise InvalidInput(name, rule, repr(getattr(self, name)))
@@ -52,7 +52,7 @@ class NetworkOptions:
 COUNTS = ("projection", "hidden", "blocks", "heads", "feed_forward", "units")
 
 
-def _is_count(value: object, least: int) -> bool:
+def is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

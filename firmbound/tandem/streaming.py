@@ -6,36 +6,40 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from firmbound.arrays import Floats
+from firmbound.arrays import Floats, finite_array
 from firmbound.errors import InvalidInput
 from firmbound.tandem.network import TandemNetwork
 
 
 @dataclass
 class TandemStream:
-    """`push` an observation (d,), get the evidence (K,) of all so far.
+    """`push` an observation (d,), get the evidence (K,) of all so far, the largest class at 0.
 
     What is kept: the last N + 1 projected observations and the evidence.
     """
 
     network: TandemNetwork
-    log_prior: Tensor
+    log_shares: Tensor
     oblivious: bool = False
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
         self.network.eval()
         self.time = 0
-        self._recent = torch.empty(0, self.network.options.projection)
-        self._evidence = torch.zeros(self.network.classes)
+        self._place = next(self.network.parameters()).device
+        self.log_shares = self.log_shares.to(self._place)
+        self._recent = torch.empty(0, self.network.options.projection, device=self._place)
+        self._evidence = torch.zeros(self.network.classes, device=self._place)
 
     @torch.inference_mode()
-    def push(self, observation: Floats) -> Floats:
-        values = torch.as_tensor(np.asarray(observation), dtype=torch.float32)
-        if values.shape != (self.network.dimension,) or not bool(torch.isfinite(values).all()):
-            raise InvalidInput("observation", f"be {self.network.dimension} finite numbers", np.shape(observation))
+    def push(self, observation: ArrayLike) -> Floats:
+        given = finite_array("observation", observation, ndim=1, shape_words=f"({self.network.dimension},)")
+        if len(given) != self.network.dimension:
+            raise InvalidInput("observation", f"hold {self.network.dimension} numbers", len(given))
+        values = torch.as_tensor(given, dtype=torch.float32, device=self._place)
         order = self.network.options.order
         self._recent = torch.cat(
             [self._recent[-order:] if order else self._recent[:0], self.network.project(values[None])]
@@ -43,7 +47,8 @@ class TandemStream:
         self.time += 1
         seen = self.network.of_projected(self._recent[None])[0, 0]  # of the window's beginnings
         if self.time <= order + 1 or self.oblivious:
-            self._evidence = seen[-1] - self.log_prior
+            self._evidence = seen[-1] - self.log_shares
         else:
-            self._evidence = self._evidence + seen[-1] - (seen[-2] if order else self.log_prior)
-        return np.asarray(self._evidence, dtype=np.float64) / self.temperature
+            self._evidence = self._evidence + seen[-1] - (seen[-2] if order else self.log_shares)
+        evidence = np.asarray(self._evidence.cpu(), dtype=np.float64)
+        return np.asarray((evidence - evidence.max()) / self.temperature)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,11 +17,13 @@ from torch import Tensor
 from firmbound.arrays import Floats
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.devices import Device, torch_device
-from firmbound.errors import BundleError, InvalidInput, NumericalError
+from firmbound.errors import BundleError, InvalidInput, TrainingDiverged
+from firmbound.publishing import recover
 from firmbound.tandem.data import SequenceSource, in_order, shuffled_batches
 from firmbound.tandem.formula import evidence_of_windows
+from firmbound.tandem.integrators import release_memory
 from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, ratio_loss
-from firmbound.tandem.network import NetworkOptions, TandemNetwork
+from firmbound.tandem.network import NetworkOptions, TandemNetwork, is_count
 
 KIND = "tandem-checkpoint"
 Optimizer = Literal["adam", "rmsprop", "lion"]
@@ -56,17 +59,18 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         for name, holds, rule in (
             ("optimizer", self.optimizer in get_args(Optimizer), f"be one of {get_args(Optimizer)}"),
-            ("learning_rate", 0 < self.learning_rate < math.inf, "be positive"),
-            ("weight_decay", 0 <= self.weight_decay < math.inf, "be 0 or positive"),
-            ("batch", self.batch >= 1, "be at least 1"),
-            ("epochs", self.epochs >= 1, "be at least 1"),
+            ("learning_rate", is_number(self.learning_rate) and self.learning_rate > 0, "be a positive number"),
+            ("weight_decay", is_number(self.weight_decay) and self.weight_decay >= 0, "be 0 or a positive number"),
+            ("batch", is_count(self.batch, 1), "be a whole number from 1"),
+            ("epochs", is_count(self.epochs, 1), "be a whole number from 1"),
             ("ratio_loss", self.ratio_loss in get_args(RatioLoss), f"be one of {get_args(RatioLoss)}"),
-            ("ratio_weight", self.ratio_weight >= 0, "be 0 or positive"),
-            ("multiplet_weight", self.multiplet_weight >= 0, "be 0 or positive"),
+            ("ratio_weight", is_number(self.ratio_weight) and self.ratio_weight >= 0, "be 0 or a positive number"),
+            ("multiplet_weight", is_number(self.multiplet_weight) and self.multiplet_weight >= 0, "be 0 or positive"),
             ("schedule", self.schedule in get_args(Schedule), f"be one of {get_args(Schedule)}"),
-            ("clip", self.clip is None or self.clip > 0, "be positive, or None"),
-            ("patience", self.patience is None or self.patience >= 1, "be at least 1, or None"),
-            ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
+            ("clip", self.clip is None or (is_number(self.clip) and self.clip > 0), "be a positive number, or None"),
+            ("patience", self.patience is None or is_count(self.patience, 1), "be a whole number from 1, or None"),
+            ("seed", is_count(self.seed, 0), "be a whole number from 0"),
+            ("device", self.device in get_args(Device), "be cpu, cuda or auto"),
         ):
             if not holds:
                 raise InvalidInput(name, rule, repr(getattr(self, name)))
@@ -77,6 +81,10 @@ class TrainingOptions:
         """Learning rate of a step, 0 .. steps - 1."""
         fall = 0.5 * (1 + math.cos(math.pi * step / steps)) if self.schedule == "cosine" else 1.0
         return self.learning_rate * fall
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass
@@ -97,18 +105,20 @@ class Trainer:
         self,
         source: SequenceSource,
         validation: SequenceSource,
-        prior: Floats,
+        classes: int,
         network: NetworkOptions,
         training: TrainingOptions,
     ) -> None:
-        check_sources(source, validation, len(prior), network, training)
+        check_sources(source, validation, classes, network, training)
         self.source, self.validation, self.options = source, validation, training
         self.place = torch_device(training.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(training.seed)
-            self.network = TandemNetwork(source.dimension, len(prior), network)
+            self.network = TandemNetwork(source.dimension, classes, network)
         self.network.to(self.place)
-        self.log_prior = torch.as_tensor(np.log(prior), dtype=torch.float32, device=self.place)
+        # Posteriors that are learned from these sequences hold their shares, so those are what the formula takes off.
+        self.shares = label_shares(source, classes)
+        self.log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32, device=self.place)
         self.optimizer = make_optimizer(self.network, training)
         self.steps = -(-len(source.labels) // training.batch)
         self.state = Progressing()
@@ -120,8 +130,10 @@ class Trainer:
 
         `progress` hears of every epoch, also of those that a checkpoint had behind it; `advance` of every batch.
         """
-        if checkpoint is not None and (checkpoint / "header.json").is_file():
-            self.load(checkpoint)
+        if checkpoint is not None:
+            recover(checkpoint)
+            if (checkpoint / "header.json").is_file():
+                self.load(checkpoint)
         options, state = self.options, self.state
         for epoch, losses in enumerate(state.history, start=1):
             if progress is not None:
@@ -130,7 +142,8 @@ class Trainer:
             train_loss = self._train_epoch(checkpoint, advance)
             loss = self.validation_loss()
             if not math.isfinite(loss):
-                self._diverged(loss, (state.epoch + 1) * self.steps, options.learning_rate, checkpoint)
+                last = (state.epoch + 1) * self.steps - 1
+                self._diverged(loss, last, options.rate(last, options.epochs * self.steps), checkpoint)
             state.history.append({"train_loss": train_loss, "validation_loss": loss})
             state.epoch += 1
             if loss < state.best_loss:
@@ -141,17 +154,18 @@ class Trainer:
             if progress is not None:
                 progress(state.epoch, options.epochs, train_loss, loss)
         self.network.load_state_dict(state.best_weights)
+        release_memory()
         return self.network.eval()
 
-    def loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Weighted sum of the losses of one batch."""
+    def loss(self, features: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+        """Weighted sum of the losses of one batch of data in which classes have these shares."""
         windows = self.network(features)
         options = self.options
         total = features.new_zeros(())
         if options.ratio_weight:
-            evidence = evidence_of_windows(windows, self.log_prior)
+            evidence = evidence_of_windows(windows, self.log_shares)
             compare = log_sum_exp_loss if options.ratio_loss == "lsel" else ratio_loss
-            total = total + options.ratio_weight * compare(evidence, labels)
+            total = total + options.ratio_weight * compare(evidence, labels, shares)
         if options.multiplet_weight:
             total = total + options.multiplet_weight * multiplet_cross_entropy(windows, labels)
         return total
@@ -159,22 +173,23 @@ class Trainer:
     def validation_loss(self) -> float:
         self.network.eval()
         total, count = 0.0, 0
+        shares = torch.as_tensor(label_shares(self.validation, len(self.shares)), device=self.place).float()
         with torch.no_grad():
             for features, labels in in_order(self.validation, self.options.batch):
-                total += self.loss(*self._tensors(features, labels)).item() * len(labels)
+                total += self.loss(*self._tensors(features, labels), shares).item() * len(labels)
                 count += len(labels)
         return total / count
 
     def macro_error(self) -> float:
-        """1 - macro recall of the likeliest class on validation data, mean over t: what tuning lowers."""
+        """1 - macro recall of the class of most evidence on validation data, mean over t: what tuning lowers."""
         self.network.eval()
-        classes = len(self.log_prior)
+        classes = len(self.shares)
         right, count = np.zeros(classes), np.bincount(self.validation.labels, minlength=classes)
         with torch.no_grad():
             for features, labels in in_order(self.validation, self.options.batch):
                 x, y = self._tensors(features, labels)
-                likeliest = (evidence_of_windows(self.network(x), self.log_prior) + self.log_prior).argmax(dim=-1)
-                share = (likeliest == y[:, None]).double().mean(dim=1).cpu().numpy()
+                leading = evidence_of_windows(self.network(x), self.log_shares).argmax(dim=-1)
+                share = (leading == y[:, None]).double().mean(dim=1).cpu().numpy()
                 right += np.bincount(labels, share, classes)
         return float(1.0 - np.mean(right / count))
 
@@ -182,7 +197,7 @@ class Trainer:
         """One pass over the data. Order and dropout depend on seed and epoch alone: a resumed run is the same run."""
         options, epoch = self.options, self.state.epoch
         self.network.train()
-        total = 0.0
+        total, shares = 0.0, self.log_shares.exp()
         with torch.random.fork_rng(devices=[self.place] if self.place.type == "cuda" else []):
             torch.manual_seed(int(np.random.SeedSequence((options.seed, epoch)).generate_state(1)[0]))
             batches = shuffled_batches(self.source, options.batch, (options.seed, epoch))
@@ -193,7 +208,7 @@ class Trainer:
                     group["lr"] = rate
                 self.optimizer.zero_grad()
                 with torch.autocast(self.place.type, torch.bfloat16, enabled=self.place.type == "cuda"):
-                    loss = self.loss(*self._tensors(features, labels))
+                    loss = self.loss(*self._tensors(features, labels), shares)
                 if not torch.isfinite(loss):
                     self._diverged(loss.item(), step, rate, checkpoint)
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -214,14 +229,10 @@ class Trainer:
         return patience is not None and self.state.epoch - self.state.best_epoch >= patience
 
     def _diverged(self, loss: float, step: int, rate: float, checkpoint: Path | None) -> None:
-        kept = f"The last good checkpoint, of epoch {self.state.epoch}, is {checkpoint}." if checkpoint else ""
-        raise NumericalError(
-            f"Training diverged with a learning rate of {rate:.3g}",
-            step=step,
-            residual=loss,
-            tolerance=math.inf,
-            advice=f"Lower learning_rate or set clip. {kept}".rstrip(),
-        )
+        kept = f"The last good checkpoint, of epoch {self.state.epoch}, is {checkpoint}."
+        if checkpoint is None or not self.state.epoch:
+            kept = "There is no checkpoint to go back to."
+        raise TrainingDiverged(loss, step=step, rate=rate, advice=f"Lower learning_rate or set clip. {kept}")
 
     def save(self, path: Path) -> None:
         arrays = {f"network/{name}": value.cpu().numpy() for name, value in self.network.state_dict().items()}
@@ -254,8 +265,18 @@ class Trainer:
 
     def _identity(self) -> dict[str, Any]:
         """What must agree for a checkpoint to be gone on with."""
-        data = [len(self.source.labels), self.source.horizon, self.source.dimension, len(self.log_prior)]
+        data = [*self._data, len(self.shares)]
         return {"network": asdict(self.network.options), "training": asdict(self.options), "data": data}
+
+    @cached_property
+    def _data(self) -> list[int | str]:
+        sizes = [len(self.source.labels), self.source.horizon, self.source.dimension]
+        return [*sizes, self.source.fingerprint(), self.validation.fingerprint()]
+
+
+def label_shares(source: SequenceSource, classes: int) -> Floats:
+    counts = np.bincount(source.labels, minlength=classes)
+    return np.asarray(counts / counts.sum())
 
 
 def _tensors_of(arrays: dict[str, NDArray[Any]], start: str) -> dict[str, Tensor]:
@@ -277,6 +298,8 @@ def make_optimizer(network: TandemNetwork, options: TrainingOptions) -> torch.op
 def check_sources(
     source: SequenceSource, validation: SequenceSource, classes: int, network: NetworkOptions, training: TrainingOptions
 ) -> None:
+    if classes < 2:
+        raise InvalidInput("labels", "hold two classes at least", "one")
     for name, part in (("labels", source), ("validation labels", validation)):
         missing = np.flatnonzero(np.bincount(part.labels, minlength=classes) == 0)
         if len(missing):

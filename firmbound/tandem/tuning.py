@@ -16,15 +16,15 @@ Names are those of NetworkOptions and TrainingOptions.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 
-from firmbound.arrays import Floats
-from firmbound.errors import InvalidInput, NumericalError
+from firmbound.errors import InvalidInput, TrainingDiverged
 from firmbound.tandem.data import SequenceSource
 from firmbound.tandem.network import NetworkOptions
 from firmbound.tandem.training import Progress, Trainer, TrainingOptions
@@ -77,6 +77,9 @@ class SearchSpace:
         if not isinstance(data, Mapping) or set(data) != wanted:
             got = sorted(data) if isinstance(data, Mapping) else type(data).__name__
             raise InvalidInput("search space", f"have the keys {sorted(wanted)}", got)
+        for name in wanted - {"trials"}:
+            if not isinstance(data[name], Mapping):
+                raise InvalidInput(f"search space: {name}", "be a mapping, {} if empty", repr(data[name]))
         try:
             space = cls(
                 int(data["trials"]),
@@ -99,16 +102,39 @@ class SearchSpace:
                 raise InvalidInput(f"search space: {name}", "be an option of network or training", "an unknown name")
             if given.count(name) > 1:
                 raise InvalidInput(f"search space: {name}", "be given once", f"{given.count(name)} times")
-        if "integrator" not in given:
-            raise InvalidInput("search space: integrator", "be fixed or searched", "neither")
+        integrators = _ends(self.searched.get("integrator", (self.fixed.get("integrator"),)))
+        if not set(integrators) <= set(INTEGRATORS):
+            raise InvalidInput("search space: integrator", f"be fixed or searched among {INTEGRATORS}", integrators)
+        for integrator in integrators:
+            self._try_ends(integrator)
+
+    def _try_ends(self, integrator: str) -> None:
+        """Make options of every choice and both ends of every range, so that a slip is found before any trial."""
+        choices = {**self.searched, **self.by_integrator[integrator]}
+        first = {
+            **self.fixed,
+            **{name: _ends(choice)[-1] for name, choice in choices.items()},
+            "integrator": integrator,
+        }
+        for name, choice in choices.items():
+            for value in _ends(choice) if name != "integrator" else [integrator]:
+                self._options(first | {name: value})
+        self._options(first)
+
+    def _options(self, chosen: Mapping[str, Any]) -> tuple[NetworkOptions, TrainingOptions]:
+        network = NetworkOptions(**{name: value for name, value in chosen.items() if name in NETWORK})
+        return network, TrainingOptions(**{name: value for name, value in chosen.items() if name in TRAINING})
 
     def suggest(self, trial: optuna.trial.BaseTrial, horizon: int) -> tuple[NetworkOptions, TrainingOptions]:
         """The options of one trial; orders that sequences of `horizon` observations cannot have are left out."""
         chosen = {**self.fixed, **{name: _suggest(trial, name, c, horizon) for name, c in self.searched.items()}}
         own = self.by_integrator[chosen["integrator"]]
         chosen |= {name: _suggest(trial, name, choice, horizon) for name, choice in own.items()}
-        network = NetworkOptions(**{name: value for name, value in chosen.items() if name in NETWORK})
-        return network, TrainingOptions(**{name: value for name, value in chosen.items() if name in TRAINING})
+        return self._options(chosen)
+
+    def identity(self) -> str:
+        """Tells this space from others, whatever the number of trials."""
+        return hashlib.sha256(repr(replace(self, trials=1)).encode()).hexdigest()[:12]
 
 
 def _choices(where: str, data: Mapping[str, Any]) -> dict[str, Choice]:
@@ -126,22 +152,26 @@ def _choice(name: str, value: Any) -> Choice:
     raise InvalidInput(name, "be a list of choices, or {low, high, log} with low <= high", repr(value))
 
 
+def _ends(choice: Choice) -> tuple[Any, ...]:
+    return choice if isinstance(choice, tuple) else (choice.low, choice.high)
+
+
 def _suggest(trial: optuna.trial.BaseTrial, name: str, choice: Choice, horizon: int) -> Any:
     if isinstance(choice, tuple):
         return trial.suggest_categorical(name, choice)
-    high = min(choice.high, horizon - 1) if name == "order" else choice.high
-    if isinstance(choice.low, int) and isinstance(high, int):
-        return trial.suggest_int(name, choice.low, high, log=choice.log)
-    return trial.suggest_float(name, choice.low, high, log=choice.log)
+    low, high = (min(end, horizon - 1) if name == "order" else end for end in (choice.low, choice.high))
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(name, low, high, log=choice.log)
+    return trial.suggest_float(name, low, high, log=choice.log)
 
 
-def open_study(path: Path, space: SearchSpace, *, sequences: int, seed: int = 0) -> optuna.Study:
-    """The study that a SQLite file keeps, begun if there is none; trials that a kill left open are closed.
+def open_study(path: Path, space: SearchSpace, source: SequenceSource, *, seed: int = 0) -> optuna.Study:
+    """The study of this space on these sequences that a SQLite file keeps, begun if there is none.
 
     Pruning counts in training steps, as the paper does: epochs times batches.
     """
     batch, epochs = (int(space.fixed.get(name, getattr(TrainingOptions, name))) for name in ("batch", "epochs"))
-    an_epoch = -(-sequences // batch)
+    an_epoch = -(-len(source.labels) // batch)
     path.parent.mkdir(parents=True, exist_ok=True)
     storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     pruner = optuna.pruners.PercentilePruner(
@@ -150,14 +180,20 @@ def open_study(path: Path, space: SearchSpace, *, sequences: int, seed: int = 0)
         n_warmup_steps=int(epochs * an_epoch * space.pruner.warmup),
         interval_steps=an_epoch,
     )
-    study = optuna.create_study(
-        storage=storage, study_name="tandem", direction="minimize", pruner=pruner, load_if_exists=True
+    return optuna.create_study(
+        storage=storage,
+        study_name=f"tandem {space.identity()} {source.fingerprint()[:12]}",
+        direction="minimize",
+        pruner=pruner,
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        load_if_exists=True,
     )
+
+
+def close_left_open(study: optuna.Study) -> None:
+    """Trials that a kill left open have failed."""
     for trial in study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-    # A resumed search must not draw again what it has drawn.
-    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.get_trials(deepcopy=False)))
-    return study
 
 
 def finished(study: optuna.Study) -> int:
@@ -168,13 +204,13 @@ def score_trial(
     trial: optuna.Trial,
     source: SequenceSource,
     validation: SequenceSource,
-    prior: Floats,
+    classes: int,
     network: NetworkOptions,
     training: TrainingOptions,
     progress: Progress | None = None,
 ) -> float:
     """Train, and hand back the macro-averaged error on validation data; hopeless and diverging trials are pruned."""
-    trainer = Trainer(source, validation, prior, network, training)
+    trainer = Trainer(source, validation, classes, network, training)
 
     def after_epoch(epoch: int, epochs: int, train_loss: float, loss: float) -> None:
         if progress is not None:
@@ -185,6 +221,6 @@ def score_trial(
 
     try:
         trainer.run(progress=after_epoch)
-    except NumericalError as problem:
+    except TrainingDiverged as problem:
         raise optuna.TrialPruned(str(problem)) from None
     return trainer.macro_error()

@@ -48,3 +48,19 @@ def test_a_temperature_is_used_only_where_it_helps():
     assert found == fit_temperature(2 * problem.evidence, problem.labels, prior)
     assert found == pytest.approx(2.0, rel=0.15)
     assert helpful_temperature(problem.evidence[:3], problem.labels[:3], prior) == 1.0
+
+
+def test_labels_that_are_all_guessed_right_do_not_run_away():
+    labels = np.arange(200) % 2
+    evidence = np.where(labels[:, None, None] == np.arange(2), 0.0, -1.0) * np.ones((200, 5, 2))
+    prior = np.array([0.5, 0.5])
+    assert fit_temperature(evidence, labels, prior) == 1.0
+    assert helpful_temperature(evidence, labels, prior) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"), [([0], "one label a sequence"), ([0, 5], "lie in 0..1"), ([0.5, 1.0], "integers")]
+)
+def test_labels_that_do_not_fit_are_refused(labels, message):
+    with pytest.raises(InvalidInput, match=message):
+        calibration([[[0.0, 1.0]] * 3] * 2, labels)

@@ -138,6 +138,28 @@ class TestWritingParams:
         assert len(after) == len(before)
         assert list(tmp_path.iterdir()) == [file]
 
+    @pytest.mark.parametrize("comment", ["# at the margin\n", "  # where data sets stand\n", "        # deep\n", "\n"])
+    def test_comments_anywhere_do_not_hide_keys(self, tmp_path, comment):
+        file = tmp_path / "params.yaml"
+        lines = (ROOT / "params.yaml").read_text().splitlines(keepends=True)
+        place = next(i for i, line in enumerate(lines) if "order: 1" in line)
+        file.write_text("".join([*lines[:place], comment, *lines[place:]]))
+        section = good()["tandem"]["autoregressive"]
+        section["network"]["order"] = 7
+        replace_section(file, "tandem", "autoregressive", section)
+        assert yaml.safe_load(file.read_text())["tandem"]["autoregressive"] == section
+        assert file.read_text().count("order:") == 1
+
+    def test_references_are_refused(self, tmp_path):
+        file = tmp_path / "params.yaml"
+        text = (ROOT / "params.yaml").read_text()
+        text = text.replace("  gauss2:\n    evidence: given", "  gauss2: &same\n    evidence: given")
+        text = text.replace("  gauss3:\n    evidence: given\n", "  gauss3: *same\n")
+        file.write_text(text)
+        with pytest.raises(ParameterError, match=r"tandem.gauss3.*references"):
+            replace_section(file, "tandem", "gauss3", good()["tandem"]["autoregressive"])
+        assert file.read_text() == text
+
     def test_given_becomes_learned(self, tmp_path):
         file = tmp_path / "params.yaml"
         file.write_text((ROOT / "params.yaml").read_text())

@@ -196,6 +196,13 @@ def champion(project, dataset):
 
 
 def versions(project, dataset):
+    """All versions, the newest of which must be champion."""
+    found, champion_version = versions_and_champion(project, dataset)
+    assert champion_version == max(found)
+    return found
+
+
+def versions_and_champion(project, dataset):
     """Asked in a new process: MLflow keeps connections open, also to a file that is gone."""
     script = f"""
 import json
@@ -203,12 +210,10 @@ from flows.registry import CHAMPION
 from flows.tracking import connect
 client = connect()
 found = [v.version for v in client.search_model_versions("name = 'firmbound-{dataset}'")]
-print(json.dumps([found, client.get_model_version_by_alias('firmbound-{dataset}', CHAMPION).version]))
+print(json.dumps([found, client.get_registered_model('firmbound-{dataset}').aliases.get(CHAMPION)]))
 """
     (project.folder / "ask.py").write_text(script)
-    found, champion_version = json.loads(project.run("ask").stdout.splitlines()[-1])
-    assert champion_version == max(found)
-    return found
+    return json.loads(project.run("ask").stdout.splitlines()[-1])
 
 
 def test_one_command_says_where_everything_is(project):
@@ -301,12 +306,21 @@ def test_the_champion_reads_features_where_evidence_is_learned(project):
     assert said["label"].tolist() == chosen.label.tolist()
 
 
-def test_training_is_in_mlflow(project):
+def mlflow_client(project):
     from mlflow import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"sqlite:///{project.folder / 'mlflow.db'}")
+    return MlflowClient(tracking_uri=f"sqlite:///{project.folder / 'mlflow.db'}")
+
+
+def training_runs(project):
+    client = mlflow_client(project)
     (experiment,) = [e for e in client.search_experiments() if e.name == "firmbound"]
-    (run,) = client.search_runs([experiment.experiment_id], "tags.stage = 'tandem'")
+    return client.search_runs([experiment.experiment_id], "tags.stage = 'tandem'")
+
+
+def test_training_is_in_mlflow(project):
+    client = mlflow_client(project)
+    (run,) = training_runs(project)
     assert run.info.status == "FINISHED"
     assert run.data.params["network.order"] == "1"
     losses = client.get_metric_history(run.info.run_id, "validation_loss")
@@ -334,9 +348,7 @@ def test_the_champion_decides_like_the_rule(project):
 
 
 def test_the_run_is_in_mlflow(project):
-    from mlflow import MlflowClient
-
-    client = MlflowClient(tracking_uri=f"sqlite:///{project.folder / 'mlflow.db'}")
+    client = mlflow_client(project)
     (experiment,) = [e for e in client.search_experiments() if e.name == "firmbound"]
     run = next(r for r in client.search_runs([experiment.experiment_id]) if r.info.run_name == "tiny2")
     assert run.data.params["boundary.costs"] == "[0.1, 0.5]"
@@ -450,7 +462,7 @@ def test_killed_training_goes_on_and_ends_as_it_would_have(project):
     )
     scratch = project.folder / "data" / "learned" / ".training"
     deadline = time.monotonic() + 120
-    while not list(scratch.rglob("header.json")) and time.monotonic() < deadline:
+    while not list(scratch.glob("[0-9a-f]*/header.json")) and time.monotonic() < deadline:
         time.sleep(0.01)
     stage.send_signal(signal.SIGKILL)
     stage.wait()
@@ -459,6 +471,10 @@ def test_killed_training_goes_on_and_ends_as_it_would_have(project):
     project.run("flows.tandem", "learned")
     resumed = (project.folder / "data" / "learned" / "tandem" / "network" / "arrays.safetensors").read_bytes()
     assert not scratch.exists()
+    newest, _ = training_runs(project)
+    assert newest.info.status == "FINISHED"
+    losses = mlflow_client(project).get_metric_history(newest.info.run_id, "validation_loss")
+    assert {point.step for point in losses} == set(range(1, 16))
     project.run("flows.tandem", "learned")
     undisturbed = (project.folder / "data" / "learned" / "tandem" / "network" / "arrays.safetensors").read_bytes()
     assert resumed == undisturbed
@@ -469,16 +485,40 @@ def test_killed_training_goes_on_and_ends_as_it_would_have(project):
 
 def test_evidence_that_is_not_calibrated_makes_no_champion(project):
     params = project.params()
-    project.write(params | {"evaluation": params["evaluation"] | {"calibration_limit": 1e-6}})
-    before = versions(project, "learned")
+    strict = json.loads(json.dumps(params | {"evaluation": params["evaluation"] | {"calibration_limit": 1e-6}}))
+    strict["tandem"]["learned"]["training"]["seed"] = 1
+    (first,) = versions(project, "learned")
+    project.write(strict)
     said = project.run("flows.pipeline")
     assert "registered, but not champion: its evidence is not calibrated" in said.stdout
     assert "models:/firmbound-tiny2@champion" in said.stdout  # given evidence is not judged
     page = (project.folder / "data" / "learned" / "report" / "index.html").read_text()
     assert "did not become champion" in page
-    assert versions(project, "learned") == before
+    found, champion_version = versions_and_champion(project, "learned")
+    assert len(found) == 2
+    assert champion_version == first
+    strict["tandem"]["learned"]["training"]["seed"] = 0
+    project.write(strict)
+    project.run("dvc", "repro")
+    assert versions_and_champion(project, "learned") == [found, None]  # what was champion is judged again, and falls
     project.write(params)
     project.run("dvc", "repro")
+    assert versions_and_champion(project, "learned")[1] == first
+
+
+def test_diverging_training_fails_with_one_line(project):
+    before, params = project.results(), project.params()
+    wild = json.loads(json.dumps(params))
+    wild["tandem"]["learned"]["training"] |= {"learning_rate": 1e37, "clip": None, "schedule": "constant", "epochs": 30}
+    project.write(wild)
+    ended = project.run("flows.tandem", "learned", check=False)
+    project.write(params)
+    assert ended.returncode == 1
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("firmbound:")]
+    assert "diverged with a learning rate of 1e+37 at step" in line
+    assert "Traceback" not in ended.stderr
+    shutil.rmtree(project.folder / "data" / "learned" / ".training", ignore_errors=True)
+    assert project.results() == before
 
 
 def test_a_lost_registry_is_made_again(project):
@@ -505,9 +545,9 @@ def test_tuning_resumes_and_writes_what_repro_reads(project):
     before = project.params()
     project.run("flows.tuning", "learned", "2")
     project.run("flows.tuning", "learned")
-    study = optuna.load_study(
-        study_name="tandem", storage=f"sqlite:///{project.folder / 'data' / 'learned' / 'tuning' / 'optuna.db'}"
-    )
+    storage = f"sqlite:///{project.folder / 'data' / 'learned' / 'tuning' / 'optuna.db'}"
+    (name,) = optuna.get_all_study_names(storage)
+    study = optuna.load_study(study_name=name, storage=storage)
     assert len(study.trials) == 4  # two, then the other two
     assert all(trial.params["order"] <= 5 for trial in study.trials)  # sequences have six observations
     after = project.params()
@@ -518,6 +558,11 @@ def test_tuning_resumes_and_writes_what_repro_reads(project):
     assert after["tandem"]["tiny2"] == before["tandem"]["tiny2"]
     assert "# remembered" in (project.folder / "params.yaml").read_text()
     assert "tandem@learned" in project.run("dvc", "repro", "--dry").stdout
+    client = mlflow_client(project)
+    (experiment,) = [e for e in client.search_experiments() if e.name == "firmbound"]
+    trials = client.search_runs([experiment.experiment_id], "tags.stage = 'tuning'")
+    assert len(trials) == 4
+    assert {run.info.status for run in trials} == {"FINISHED"}
     project.write(before)
 
 

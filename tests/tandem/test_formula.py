@@ -80,7 +80,7 @@ def test_streaming_equals_batch(options, oblivious):
     for sequence, expected in zip(sequences, whole, strict=True):
         stream = TandemStream(net, prior, oblivious)
         for observation, wanted in zip(sequence, expected, strict=True):
-            assert np.allclose(stream.push(observation.numpy()), wanted.numpy(), atol=1e-5)
+            assert np.allclose(stream.push(observation.numpy()), wanted.numpy() - wanted.max().item(), atol=1e-5)
         assert stream.time == 9
 
 
@@ -124,6 +124,29 @@ def test_projecting_once_changes_neither_values_nor_slopes(options, activation, 
             assert torch.allclose(*slopes, atol=1e-10)
 
 
+@pytest.mark.parametrize("options", NETWORKS, ids=IDS)
+def test_half_precision_computes_nearly_the_same(options):
+    """What mixed precision on a GPU does, on the CPU: no type meets another that it cannot be used with."""
+    net, x = network(options), torch.randn(3, 8, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = net(x)
+    rough.sum().backward()
+    assert torch.allclose(rough.float(), net(x), atol=0.05)
+    assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
+
+
+def test_small_numbers_survive_half_precision():
+    values = torch.tensor([0.004, -0.02], dtype=torch.bfloat16)
+    assert torch.allclose(B2BSqrt()(values), values.float() / 2, rtol=0.02)
+
+
+def test_reading_without_slopes_is_the_same(monkeypatch):
+    monkeypatch.setattr(integrators, "BLOCK_ROWS", 10)
+    net, x = network(NETWORKS[2]), torch.randn(4, 9, 4)
+    with torch.no_grad():
+        assert torch.allclose(net(x), net(x.requires_grad_()).detach(), atol=1e-6)
+
+
 def test_a_step_is_differentiated_once():
     """The memory of a step is handed to the next, so a second derivative would read what is not its own."""
     loss = network(NETWORKS[1])(torch.randn(2, 5, 4)).sum()
@@ -158,6 +181,7 @@ def test_exact_posteriors_give_exact_evidence():
 class TestLosses:
     def test_lsel_is_its_definition(self):
         evidence, labels = torch.randn(6, 4, 3), torch.tensor([0, 0, 0, 0, 1, 2])
+        shares = torch.tensor([4, 1, 1]) / 6
         total = 0.0
         for k in range(3):
             members = [i for i in range(6) if labels[i] == k]
@@ -166,7 +190,7 @@ class TestLosses:
                     ratios = evidence[i, t, k] - evidence[i, t]
                     others = torch.cat([ratios[:k], ratios[k + 1 :]])
                     total += torch.log(1 + torch.exp(-others).sum()).item() / (3 * 4 * len(members))
-        assert log_sum_exp_loss(evidence, labels).item() == pytest.approx(total, rel=1e-5)
+        assert log_sum_exp_loss(evidence, labels, shares).item() == pytest.approx(total, rel=1e-5)
 
     def test_lllr_is_its_definition(self):
         evidence, labels = torch.randn(4, 5, 2), torch.tensor([0, 1, 1, 1])
@@ -175,19 +199,21 @@ class TestLosses:
             own = int(labels[i])
             size = 2 * (labels == own).sum().item()
             total += torch.sigmoid(evidence[i, :, 1 - own] - evidence[i, :, own]).mean().item() / size
-        assert ratio_loss(evidence, labels).item() == pytest.approx(total, rel=1e-5)
+        assert ratio_loss(evidence, labels, torch.tensor([0.25, 0.75])).item() == pytest.approx(total, rel=1e-5)
 
     def test_mce_is_its_definition(self):
         windows, labels = torch.log_softmax(torch.randn(3, 4, 2, 3), dim=-1), torch.tensor([0, 2, 1])
         total = -sum(windows[i, :, :, labels[i]].sum().item() for i in range(3)) / (3 * 4)
         assert multiplet_cross_entropy(windows, labels).item() == pytest.approx(total, rel=1e-5)
 
-    def test_a_class_that_is_absent_adds_nothing(self):
-        evidence = torch.randn(4, 5, 3)
-        labels = torch.tensor([0, 0, 1, 1])
-        both = log_sum_exp_loss(evidence, labels)
-        halves = [log_sum_exp_loss(evidence[part], labels[part]) for part in (slice(0, 2), slice(2, 4))]
-        assert both.item() == pytest.approx(sum(halves).item(), rel=1e-5)
+    @pytest.mark.parametrize("loss", [log_sum_exp_loss, ratio_loss])
+    @pytest.mark.parametrize("batch", [1, 2, 5])
+    def test_batches_average_to_the_whole(self, loss, batch):
+        """Also where a batch lacks a class: rare classes weigh as much as they should however small the batches."""
+        evidence, labels = torch.randn(10, 5, 3), torch.tensor([0, 0, 1, 0, 0, 0, 2, 0, 0, 0])
+        shares = torch.tensor([0.8, 0.1, 0.1])
+        parts = [loss(evidence[i : i + batch], labels[i : i + batch], shares) for i in range(0, 10, batch)]
+        assert torch.stack(parts).mean().item() == pytest.approx(loss(evidence, labels, shares).item(), rel=1e-5)
 
 
 def test_b2bsqrt_is_odd_and_slow():

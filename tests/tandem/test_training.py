@@ -152,6 +152,98 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         fit(TrainingOptions(epochs=9, batch=100), checkpoint=tmp_path / "check")
     with pytest.raises(BundleError, match="other data"):
         fit(sequences=900, checkpoint=tmp_path / "check")
+    same_shape, held_out = problem(1_000, 7), problem(300, 2)
+    with pytest.raises(BundleError, match="other data"):
+        fit_tandem(
+            same_shape.features,
+            same_shape.labels,
+            validation=(held_out.features, held_out.labels),
+            network=SMALL,
+            training=QUICK,
+            checkpoint=tmp_path / "check",
+        )
+
+
+def test_a_checkpoint_that_lost_its_name_is_found(tmp_path):
+    """A kill between the two renames that replace a checkpoint leaves the old one under a hidden name."""
+    whole = fit(checkpoint=tmp_path / "check")
+    (tmp_path / "check").rename(tmp_path / ".check.replaced")
+    again = fit(checkpoint=tmp_path / "check", progress=lambda *_: None)
+    assert same(weights(whole), weights(again))
+    assert not (tmp_path / ".check.replaced").exists()
+
+
+def test_the_prior_to_believe_in_is_not_the_one_that_was_learned():
+    """Labels three to one, a believer who holds them even: evidence is the same, for it holds no prior."""
+    train, held_out = (
+        firmbound.datasets.gaussian(2, n, 8, s, dimension=4, prior=[0.75, 0.25]) for n, s in ((1_000, 1), (300, 2))
+    )
+    models = [
+        fit_tandem(
+            train.features,
+            train.labels,
+            validation=(held_out.features, held_out.labels),
+            prior=prior,
+            network=SMALL,
+            training=QUICK,
+        )
+        for prior in (None, [0.5, 0.5])
+    ]
+    one, other = (model.evidence(held_out.features) for model in models)
+    assert np.array_equal(one, other)
+    assert models[0].prior[0] == pytest.approx(np.mean(train.labels == 0))
+    assert models[1].prior.tolist() == [0.5, 0.5]
+
+
+def test_the_validation_loss_does_not_depend_on_batches():
+    train, held_out = (
+        firmbound.datasets.gaussian(3, n, 8, s, dimension=4, prior=[0.9, 0.05, 0.05]) for n, s in ((300, 1), (300, 2))
+    )
+    sources = [ArraySource.of(part.features, part.labels, 3) for part in (train, held_out)]
+    losses = [Trainer(*sources, 3, SMALL, TrainingOptions(batch=batch)).validation_loss() for batch in (300, 100, 7, 1)]
+    assert losses == pytest.approx([losses[0]] * 4, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 10.5}, "batch.*whole"),
+        ({"epochs": True}, "epochs.*whole"),
+        ({"seed": -1}, "seed"),
+        ({"learning_rate": "1e-3"}, "learning_rate.*number"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"patience": 0}, "patience"),
+        ({"ratio_weight": 0.0, "multiplet_weight": 0.0}, "Nothing is learned"),
+    ],
+)
+def test_training_options_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        TrainingOptions(**changes)
+
+
+def test_labels_and_features_that_cannot_be_learned_from_are_refused():
+    good = problem(100, 1)
+    for labels, message in (
+        (np.zeros(100, dtype=int), "two classes"),
+        (np.where(np.arange(100) == 3, np.nan, good.labels), "integers"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            fit_tandem(good.features, labels, validation=(good.features, labels), network=SMALL)
+    huge = np.where(np.arange(8)[:, None] == 3, 1e39, good.features.astype(np.float64))
+    with pytest.raises(InvalidInput, match=r"features.*finite"):
+        fit_tandem(huge, good.labels, validation=(good.features, good.labels), network=SMALL)
+    model = fit()
+    with pytest.raises(InvalidInput, match=r"features.*finite"):
+        model.evidence(huge)
+    with pytest.raises(InvalidInput, match=r"observation.*finite"):
+        model.stream().push([np.nan, 0.0, 0.0, 0.0])
+    with pytest.raises(InvalidInput, match=r"observation.*4 numbers"):
+        model.stream().push([0.0])
+
+
+def test_elsewhere_is_a_copy():
+    model = fit()
+    assert model.on("cpu").network is not model.network
 
 
 def test_training_ends_when_validation_no_longer_improves():
@@ -165,8 +257,32 @@ def test_training_ends_when_validation_no_longer_improves():
 
 def test_divergence_names_step_rate_and_checkpoint(tmp_path):
     training = TrainingOptions(epochs=30, batch=50, learning_rate=1e37, clip=None, schedule="constant")
-    with pytest.raises(NumericalError, match=r"diverged with a learning rate of 1e\+37 at step \d+.*check"):
+    with pytest.raises(
+        NumericalError, match=r"diverged with a learning rate of 1e\+37 at step \d+: the loss is"
+    ) as at_once:
         fit(training, checkpoint=tmp_path / "check")
+    assert ("no checkpoint" in str(at_once.value)) == (not (tmp_path / "check").exists())
+    fit(TrainingOptions(epochs=2, batch=50), checkpoint=tmp_path / "other")
+
+    class Poisoned(ArraySource):
+        """From the second epoch on, a batch is no number."""
+
+        def read(self, rows):
+            values = super().read(rows).copy()
+            return values * np.nan if reads.append(rows) or len(reads) > 11 else values
+
+    reads: list[slice] = []
+    train, held_out = problem(1_000, 1), problem(300, 2)
+    with pytest.raises(NumericalError, match=r"last good checkpoint, of epoch 1, is .*poisoned"):
+        fit_tandem_from(
+            Poisoned(train.features, train.labels),
+            ArraySource.of(held_out.features, held_out.labels, 2),
+            np.array([0.5, 0.5]),
+            SMALL,
+            QUICK,
+            checkpoint=tmp_path / "poisoned",
+        )
+    assert (tmp_path / "poisoned").is_dir()
 
 
 def test_a_saved_model_is_the_same_and_streams(tmp_path):
@@ -264,7 +380,7 @@ def test_bad_training_is_refused(options):
 def test_the_trainer_keeps_the_losses_of_all_epochs():
     train, held_out = problem(400, 1), problem(100, 2)
     sources = [ArraySource.of(each.features, each.labels, 2) for each in (train, held_out)]
-    trainer = Trainer(*sources, np.array([0.5, 0.5]), SMALL, QUICK)
+    trainer = Trainer(*sources, 2, SMALL, QUICK)
     trainer.run()
     assert [set(row) for row in trainer.state.history] == [{"train_loss", "validation_loss"}] * 3
 

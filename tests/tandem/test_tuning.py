@@ -1,5 +1,7 @@
 """Search spaces are data, and searches resume."""
 
+from dataclasses import replace
+
 import numpy as np
 import optuna
 import pytest
@@ -10,7 +12,7 @@ from firmbound.errors import InvalidInput
 from firmbound.tandem.data import ArraySource
 from firmbound.tandem.network import NetworkOptions
 from firmbound.tandem.training import Trainer, TrainingOptions
-from firmbound.tandem.tuning import SearchSpace, finished, open_study, score_trial
+from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from tests.test_architecture import ROOT
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -31,7 +33,7 @@ def small(**changes):
 def sources(sequences=200):
     problem = firmbound.datasets.autoregressive((0.0, 0.9), sequences, 5, 1)
     source = ArraySource.of(problem.features, problem.labels, 2)
-    return source, source, np.array([0.5, 0.5])
+    return source, source, 2
 
 
 @pytest.mark.parametrize("file", SPACES, ids=lambda f: f.stem)
@@ -61,7 +63,7 @@ def test_the_papers_tables_are_there():
 
 
 def test_the_pruner_counts_as_the_paper_does(tmp_path):
-    study = open_study(tmp_path / "study.db", SearchSpace.of(small()), sequences=1_000)
+    study = open_study(tmp_path / "study.db", SearchSpace.of(small()), sources(1_000)[0])
     pruner = study.pruner
     assert (pruner._percentile, pruner._n_startup_trials) == (40, 2)
     assert (pruner._n_warmup_steps, pruner._interval_steps) == (40, 20)  # 4 epochs of 20 batches
@@ -70,7 +72,7 @@ def test_the_pruner_counts_as_the_paper_does(tmp_path):
 def test_hopeless_trials_are_pruned(tmp_path):
     """After two good trials, one that cannot learn ends early; a trial's error is the network's own."""
     space = SearchSpace.of(small())
-    study = open_study(tmp_path / "study.db", space, sequences=200)
+    study = open_study(tmp_path / "study.db", space, sources()[0])
     network = NetworkOptions(order=1, projection=8, hidden=8)
 
     def objective(trial):
@@ -87,7 +89,7 @@ def test_hopeless_trials_are_pruned(tmp_path):
 
 
 def test_a_diverging_trial_is_pruned_not_fatal(tmp_path):
-    study = open_study(tmp_path / "study.db", SearchSpace.of(small()), sequences=200)
+    study = open_study(tmp_path / "study.db", SearchSpace.of(small()), sources()[0])
     training = TrainingOptions(epochs=30, batch=50, learning_rate=1e37, clip=None, schedule="constant")
     study.optimize(lambda trial: score_trial(trial, *sources(), NetworkOptions(projection=4), training), n_trials=1)
     assert study.trials[0].state.name == "PRUNED"
@@ -95,23 +97,29 @@ def test_a_diverging_trial_is_pruned_not_fatal(tmp_path):
 
 def test_a_search_goes_on_where_it_ended(tmp_path):
     space, file = SearchSpace.of(small()), tmp_path / "deep" / "study.db"
-    study = open_study(file, space, sequences=200)
+    study = open_study(file, space, sources()[0])
     objective = lambda trial: score_trial(trial, *sources(), *space.suggest(trial, 5))  # noqa: E731
     study.optimize(objective, n_trials=1)
     study.ask()  # a kill leaves a trial open
-    again = open_study(file, space, sequences=200)
+    again = open_study(file, space, sources()[0], seed=2)
+    close_left_open(again)
     assert finished(again) == 1
     assert [trial.state.name for trial in again.trials] == ["COMPLETE", "FAIL"]
     again.optimize(objective, n_trials=1)
     assert finished(again) == 2
     assert again.trials[2].params != again.trials[0].params  # new draws, not the first ones again
     assert all(trial.params["order"] <= 4 for trial in again.trials if trial.params)
+    other = SearchSpace.of(small(fixed={"batch": 20, "epochs": 4, "projection": 4, "integrator": "lstm"}))
+    assert finished(open_study(file, other, sources()[0])) == 0  # what another space found does not count
+    assert finished(open_study(file, space, sources(300)[0])) == 0  # nor what other data did
+    assert finished(open_study(file, replace(space, trials=9), sources()[0])) == 2
 
 
 def test_the_macro_error_is_its_definition():
-    source, _, prior = sources()
-    trainer = Trainer(source, source, prior, NetworkOptions(order=1, projection=4), TrainingOptions(batch=50, epochs=1))
-    model = firmbound.TandemModel(trainer.run(), prior)
+    source, _, classes = sources()
+    options = NetworkOptions(order=1, projection=4), TrainingOptions(batch=50, epochs=1)
+    trainer = Trainer(source, source, classes, *options)
+    model = firmbound.TandemModel(trainer.run(), np.array([0.5, 0.5]), trainer.shares)
     wrong = model.evidence(source.features).argmax(axis=-1) != source.labels[:, None]
     expected = np.mean([wrong[source.labels == k].mean() for k in range(2)])
     assert trainer.macro_error() == pytest.approx(expected)
@@ -130,6 +138,19 @@ def test_the_macro_error_is_its_definition():
         ({"searched": {"weight_decay": {"low": 0.0, "high": 1.0, "log": True}}}, "searched.weight_decay"),
         ({"searched": {"order": 3}}, "searched.order"),
         ({"fixed": {"batch": 50}}, "integrator.*fixed or searched"),
+        ({"fixed": {"integrator": "gru"}}, "integrator.*gru"),
+        ({"fixed": {"integrator": "lstm", "batch": 0}}, "batch.*whole number"),
+        ({"fixed": {"integrator": "lstm", "epochs": "many"}}, "epochs.*whole number"),
+        ({"searched": {"optimizer": ["adam", "adamm"]}}, "optimizer.*adamm"),
+        ({"transformer": None}, "transformer.*mapping"),
+        ({"searched": None}, "searched.*mapping"),
+        (
+            {
+                "fixed": {"integrator": "transformer", "projection": 64},
+                "transformer": {"heads": {"low": 2, "high": 3}},
+            },
+            "projection.*multiple of heads",
+        ),
     ],
 )
 def test_spaces_that_make_no_sense_are_refused(changes, message):
