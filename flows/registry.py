@@ -78,7 +78,7 @@ def _promote(client: MlflowClient, dataset: str, version: str) -> str:
     name = model_name(dataset)
     if refusal(dataset) is None:
         client.set_registered_model_alias(name, CHAMPION, version)
-    elif client.get_registered_model(name).aliases.get(CHAMPION) == version:
+    elif str(client.get_registered_model(name).aliases.get(CHAMPION)) == version:
         client.delete_registered_model_alias(name, CHAMPION)
     return version
 

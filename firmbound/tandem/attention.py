@@ -3,12 +3,72 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from firmbound.tandem.integrators import window_shape
+
+
+class _GrowingMean(Function):
+    """Attention of every window to what it holds, in one sweep, with its derivative written out.
+
+    All windows that end at t attend from one query to the same scores, each to one more than the next shorter. So the
+    mean of the values is kept up as a window grows to the left: a share p of it moves to the new value.
+    query, key, value (T, n, heads, size), bias (N + 1, heads) by distance -> (N + 1, S, n, heads, size).
+    """
+
+    @staticmethod
+    def forward(context: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
+        places, starts = window_shape(len(query), len(bias) - 1)
+        found = value.new_empty(places, starts, *value.shape[1:])
+        found[0] = value[:starts]
+        mean, total = value, (query * key).sum(-1) + bias[0]  # of windows of one observation, by their end
+        means, shares = [mean], []
+        for far in range(1, places):
+            score = (query[far:] * key[:-far]).sum(-1) + bias[far]
+            share = torch.sigmoid(score - total[1:])
+            total = torch.logaddexp(total[1:], score)
+            mean = torch.lerp(mean[1:], value[:-far], share.unsqueeze(-1))
+            found[far] = mean[:starts]
+            means.append(mean)
+            shares.append(share)
+        context.save_for_backward(query, key, value, *means[1:-1], *shares)
+        context.places = places
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, slopes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        query, key, value, *rest = context.saved_tensors
+        places, starts = context.places, slopes.shape[1]
+        means, shares = [value, *rest[: places - 2]], rest[max(places - 2, 0) :]
+        of_query, of_key, of_value = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        of_bias = query.new_zeros(places, query.shape[2])
+        of_total = query.new_zeros(len(query) - places + 1, *query.shape[1:3])  # of the windows of all places
+        of_mean = slopes[places - 1]
+        for far in reversed(range(1, places)):
+            share, before = shares[far - 1], means[far - 1][1:]
+            of_share = (of_mean * (value[:-far] - before)).sum(-1)
+            moved = of_mean * share.unsqueeze(-1)
+            of_value[:-far] += moved
+            turn = of_share * share * (1.0 - share)
+            of_score = turn + of_total * share
+            of_query[far:].addcmul_(of_score.unsqueeze(-1), key[:-far])
+            of_key[:-far].addcmul_(of_score.unsqueeze(-1), query[far:])
+            of_bias[far] = of_score.sum((0, 1))
+            of_total = functional.pad(of_total - of_total * share - turn, (0, 0, 0, 0, 1, 0))
+            of_mean = functional.pad(of_mean - moved, (0, 0, 0, 0, 0, 0, 1, 0))
+            of_mean[:starts] += slopes[far - 1]
+        of_value += of_mean
+        of_query.addcmul_(of_total.unsqueeze(-1), key)
+        of_key.addcmul_(of_total.unsqueeze(-1), query)
+        of_bias[0] = of_total.sum((0, 1))
+        return of_query, of_key, of_value, of_bias
 
 
 class Attention(nn.Module):
@@ -22,24 +82,14 @@ class Attention(nn.Module):
         self.mix = nn.Linear(width, width)
 
     def across_windows(self, observations: Tensor) -> Tensor:
-        """(T, n, h), the same observation in every window -> (N + 1, S, n, h).
-
-        All windows that end at t attend from one query to the same scores, each to one more than the next shorter. So
-        the mean of the values is kept up as a window grows to the left: a share p of it moves to the new value.
-        """
+        """(T, n, h), the same observation in every window -> (N + 1, S, n, h)."""
         horizon, n, width = observations.shape
         places, starts = window_shape(horizon, len(self.distance) - 1)
         query, key, value = self.triple(observations).view(horizon, n, 3, self.heads, self.size).unbind(2)
-        query = query / math.sqrt(self.size)
-        mean, total = value, (query * key).sum(-1) + self.distance[0]  # of windows of one observation, by their end
-        found = [mean[:starts]]
-        for far in range(1, places):
-            score = (query[far:] * key[:-far]).sum(-1) + self.distance[far]
-            share = torch.sigmoid(score - total[1:])
-            total = torch.logaddexp(total[1:], score)
-            mean = torch.lerp(mean[1:], value[:-far], share.unsqueeze(-1).to(mean.dtype))
-            found.append(mean[:starts])
-        mixed: Tensor = self.mix(torch.stack(found).view(places, starts, n, width))
+        bias = self.distance[:places].to(query.dtype)
+        sweep: Any = _GrowingMean
+        seen = sweep.apply(query / math.sqrt(self.size), key, value, bias)
+        mixed: Tensor = self.mix(seen.view(places, starts, n, width))
         return mixed
 
     def within_windows(self, windows: Tensor) -> Tensor:
