@@ -564,11 +564,14 @@ def test_tuning_resumes_and_writes_what_repro_reads(project):
     assert after["tandem"]["tiny2"] == before["tandem"]["tiny2"]
     assert "# remembered" in (project.folder / "params.yaml").read_text()
     assert "tandem@learned" in project.run("dvc", "repro", "--dry").stdout
-    client = mlflow_client(project)
-    (experiment,) = [e for e in client.search_experiments() if e.name == "firmbound"]
-    trials = client.search_runs([experiment.experiment_id], "tags.stage = 'tuning'")
-    assert len(trials) == 4
-    assert {run.info.status for run in trials} == {"FINISHED"}
+    (project.folder / "ask.py").write_text(
+        "from flows.tracking import EXPERIMENT, connect\n"
+        "client = connect()\n"
+        "experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id\n"
+        "found = client.search_runs([experiment], \"tags.stage = 'tuning'\")\n"
+        "print([run.info.status for run in found])\n"
+    )
+    assert project.run("ask").stdout.splitlines()[-1] == str(["FINISHED"] * 4)
     project.write(before)
 
 
