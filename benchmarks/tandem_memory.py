@@ -22,8 +22,7 @@ from firmbound.datasets import gaussian
 from firmbound.store import StoreDescription, TrajectoryStore, create_store
 from firmbound.tandem.data import ArraySource, StoreSource
 from firmbound.tandem.model import fit_tandem_from
-from firmbound.tandem.network import Integrator, NetworkOptions
-from firmbound.tandem.training import TrainingOptions
+from firmbound.tandem.options import Integrator, NetworkOptions, TrainingOptions
 
 BAR = 4.0
 SEQUENCES = {"train": 80_000, "validation": 2_000}

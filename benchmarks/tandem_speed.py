@@ -19,7 +19,8 @@ from benchmarks.record import record
 from benchmarks.windowed_first import WindowedFirst
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy
-from firmbound.tandem.network import Integrator, NetworkOptions, TandemNetwork
+from firmbound.tandem.network import TandemNetwork
+from firmbound.tandem.options import Integrator, NetworkOptions
 from firmbound.tandem.streaming import TandemStream
 
 BATCH, HORIZON, CLASSES, ORDER = 200, 50, 2, 5

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.errors import InvalidInput, ParameterError
-from firmbound.tandem.training import check_sizes
+from firmbound.tandem.options import check_sizes
 from flows.sections import SPLITS, GivenEvidence, LearnedEvidence, Params, Runner
 
 __all__ = ["SPLITS", "GivenEvidence", "LearnedEvidence", "Params", "Runner", "check_dataset_name", "read_params"]

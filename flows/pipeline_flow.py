@@ -9,7 +9,7 @@ from firmbound.errors import FirmboundError
 from flows.params import Params, read_params
 from flows.pipeline import DVC
 from flows.registry import ensure_registered
-from flows.stage import reports_failure, run_flow
+from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow
 
 
 class PipelineError(FirmboundError):
@@ -39,4 +39,5 @@ def register(dataset: str, params: Params) -> None:
 
 
 if __name__ == "__main__":
+    keep_quiet_about_known_errors()
     run_flow(pipeline_flow, read_params())

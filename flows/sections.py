@@ -14,9 +14,15 @@ from firmbound.continuation.surface import Statistic
 from firmbound.costs import DecisionProblem
 from firmbound.datasets import GeneratedProblem, autoregressive, gaussian, oscillating
 from firmbound.devices import Device
-from firmbound.tandem.integrators import Activation
-from firmbound.tandem.network import Integrator, NetworkOptions
-from firmbound.tandem.training import Optimizer, RatioLoss, Schedule, TrainingOptions
+from firmbound.tandem.options import (
+    Activation,
+    Integrator,
+    NetworkOptions,
+    Optimizer,
+    RatioLoss,
+    Schedule,
+    TrainingOptions,
+)
 
 SPLITS = ("train", "validation", "test")
 

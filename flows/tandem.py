@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from prefect import flow, get_run_logger
@@ -12,13 +13,14 @@ from prefect import flow, get_run_logger
 from firmbound.publishing import publish
 from firmbound.store import StoreDescription, StoreWriter, TrajectoryStore, create_store
 from firmbound.tandem.data import StoreSource
-from firmbound.tandem.model import TandemModel, fit_tandem_from
 from firmbound.trajectories import Batch
 from flows.params import SPLITS, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
-from flows.tracking import TrainingRun
+
+if TYPE_CHECKING:
+    from firmbound.tandem.model import TandemModel
 
 NETWORK = "network"
 
@@ -49,8 +51,13 @@ def identity(section: LearnedEvidence, stores: dict[str, TrajectoryStore]) -> st
     return hashlib.sha256(json.dumps([section.model_dump(), data], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def learn(dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore], checkpoint: Path) -> TandemModel:
+def learn(
+    dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore], checkpoint: Path
+) -> "TandemModel":
     """Train from the checkpoint, if there is one; every epoch is in MLflow."""
+    from firmbound.tandem.model import fit_tandem_from  # torch and MLflow, which given evidence does not wait for
+    from flows.tracking import TrainingRun
+
     network, training = section.options()
     train, validation = (StoreSource(stores[split]) for split in ("train", "validation"))
     what = f"{dataset}: training on {len(train.labels):,} sequences"
@@ -71,7 +78,7 @@ def learn(dataset: str, section: LearnedEvidence, stores: dict[str, TrajectorySt
     return model.on(training.device)
 
 
-def write_evidence(path: Path, store: TrajectoryStore, model: TandemModel | None) -> None:
+def write_evidence(path: Path, store: TrajectoryStore, model: "TandemModel | None") -> None:
     about = replace(store.description, dimension=0, evidence=True)
     name = f"{about.dataset} {about.split}"
     with create_store(path, about) as writer, progress(f"{name}: evidence") as advance:
@@ -85,7 +92,7 @@ def write_evidence(path: Path, store: TrajectoryStore, model: TandemModel | None
 
 
 def evidence_shard(
-    folder: Path, about: StoreDescription, store: TrajectoryStore, model: TandemModel | None, shard: int
+    folder: Path, about: StoreDescription, store: TrajectoryStore, model: "TandemModel | None", shard: int
 ) -> None:
     rows = about.rows(shard)
     evidence = store.read("evidence", rows) if model is None else model.evidence(store.read("features", rows))

@@ -17,8 +17,8 @@ from prefect import flow, get_run_logger
 from firmbound.errors import FirmboundError, InvalidInput, ParameterError
 from firmbound.store import TrajectoryStore
 from firmbound.tandem.data import StoreSource
-from firmbound.tandem.network import NetworkOptions
-from firmbound.tandem.training import TrainingOptions, check_sources
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
+from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from flows.params import Params, check_dataset_name, read_params
 from flows.params_file import replace_section

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-Activation = Literal["b2bsqrt", "tanh", "relu", "gelu"]
-
+from firmbound.tandem.options import Activation
 
 # Numbers that go through a chain of elementwise steps together: they stay in a core's cache in between.
 BLOCK_NUMBERS = 65_536

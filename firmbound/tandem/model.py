@@ -20,9 +20,10 @@ from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import class_prior
 from firmbound.tandem.data import ArraySource, SequenceSource, single_precision
 from firmbound.tandem.formula import evidence_of_windows
-from firmbound.tandem.network import NetworkOptions, TandemNetwork
+from firmbound.tandem.network import TandemNetwork
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.streaming import TandemStream
-from firmbound.tandem.training import Advance, Progress, Trainer, TrainingOptions, label_shares
+from firmbound.tandem.training import Advance, Progress, Trainer, label_shares
 from firmbound.temperature import helpful_temperature
 
 KIND = "tandem"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,75 +16,19 @@ from torch import Tensor
 
 from firmbound.arrays import Floats
 from firmbound.bundle import read_bundle, write_bundle
-from firmbound.devices import Device, torch_device
+from firmbound.devices import torch_device
 from firmbound.errors import BundleError, InvalidInput, TrainingDiverged
 from firmbound.publishing import recover
 from firmbound.tandem.data import SequenceSource, in_order, shuffled_batches
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.integrators import release_memory
 from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, ratio_loss
-from firmbound.tandem.network import NetworkOptions, TandemNetwork, is_count
+from firmbound.tandem.network import TandemNetwork
+from firmbound.tandem.options import NetworkOptions, TrainingOptions, check_sizes
 
 KIND = "tandem-checkpoint"
-Optimizer = Literal["adam", "rmsprop", "lion"]
-RatioLoss = Literal["lsel", "lllr"]
-Schedule = Literal["constant", "cosine"]
 Progress = Callable[[int, int, float, float], None]  # epoch, epochs, training and validation loss
 Advance = Callable[[int, int], None]  # batches done, of how many
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How a network is trained.
-
-    ratio_weight and multiplet_weight weigh the loss of the ratios (LSEL or LLLR) and that of all windows' posteriors.
-    schedule: the learning rate stays or falls as a cosine to 0. clip: longest gradient. patience: epochs without a
-    better validation loss after which training ends (None: never before the last).
-    """
-
-    optimizer: Optimizer = "adam"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    batch: int = 200
-    epochs: int = 15
-    ratio_loss: RatioLoss = "lsel"
-    ratio_weight: float = 1.0
-    multiplet_weight: float = 1.0
-    schedule: Schedule = "cosine"
-    clip: float | None = 1.0
-    patience: int | None = 5
-    seed: int = 0
-    device: Device = "cpu"
-
-    def __post_init__(self) -> None:
-        for name, holds, rule in (
-            ("optimizer", self.optimizer in get_args(Optimizer), f"be one of {get_args(Optimizer)}"),
-            ("learning_rate", is_number(self.learning_rate) and self.learning_rate > 0, "be a positive number"),
-            ("weight_decay", is_number(self.weight_decay) and self.weight_decay >= 0, "be 0 or a positive number"),
-            ("batch", is_count(self.batch, 1), "be a whole number from 1"),
-            ("epochs", is_count(self.epochs, 1), "be a whole number from 1"),
-            ("ratio_loss", self.ratio_loss in get_args(RatioLoss), f"be one of {get_args(RatioLoss)}"),
-            ("ratio_weight", is_number(self.ratio_weight) and self.ratio_weight >= 0, "be 0 or a positive number"),
-            ("multiplet_weight", is_number(self.multiplet_weight) and self.multiplet_weight >= 0, "be 0 or positive"),
-            ("schedule", self.schedule in get_args(Schedule), f"be one of {get_args(Schedule)}"),
-            ("clip", self.clip is None or (is_number(self.clip) and self.clip > 0), "be a positive number, or None"),
-            ("patience", self.patience is None or is_count(self.patience, 1), "be a whole number from 1, or None"),
-            ("seed", is_count(self.seed, 0), "be a whole number from 0"),
-            ("device", self.device in get_args(Device), "be cpu, cuda or auto"),
-        ):
-            if not holds:
-                raise InvalidInput(name, rule, repr(getattr(self, name)))
-        if self.ratio_weight + self.multiplet_weight == 0:
-            raise InvalidInput("ratio_weight", "be positive where multiplet_weight is 0", 0.0, "Nothing is learned.")
-
-    def rate(self, step: int, steps: int) -> float:
-        """Learning rate of a step, 0 .. steps - 1."""
-        fall = 0.5 * (1 + math.cos(math.pi * step / steps)) if self.schedule == "cosine" else 1.0
-        return self.learning_rate * fall
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass
@@ -316,10 +260,3 @@ def check_sources(
             (validation.horizon, validation.dimension),
         )
     check_sizes(network, training, sequences=len(source.labels), horizon=source.horizon)
-
-
-def check_sizes(network: NetworkOptions, training: TrainingOptions, *, sequences: int, horizon: int) -> None:
-    if network.order >= horizon:
-        raise InvalidInput("order", f"be below the {horizon} observations of a sequence", network.order)
-    if training.batch > sequences:
-        raise InvalidInput("batch", f"be at most the {sequences} sequences there are", training.batch)

@@ -26,8 +26,8 @@ import optuna
 
 from firmbound.errors import InvalidInput, TrainingDiverged
 from firmbound.tandem.data import SequenceSource
-from firmbound.tandem.network import NetworkOptions
-from firmbound.tandem.training import Progress, Trainer, TrainingOptions
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
+from firmbound.tandem.training import Progress, Trainer
 
 NETWORK = {field.name for field in fields(NetworkOptions)}
 TRAINING = {field.name for field in fields(TrainingOptions)}

@@ -13,7 +13,8 @@ from firmbound.tandem import integrators
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.integrators import B2BSqrt
 from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, ratio_loss
-from firmbound.tandem.network import NetworkOptions, TandemNetwork
+from firmbound.tandem.network import TandemNetwork
+from firmbound.tandem.options import NetworkOptions
 from firmbound.tandem.streaming import TandemStream
 
 NETWORKS = [NetworkOptions(order=order, projection=8, hidden=6) for order in (0, 1, 3)]

@@ -17,8 +17,8 @@ from firmbound.evaluation.calibration import calibration
 from firmbound.store import StoreDescription, TrajectoryStore, create_store
 from firmbound.tandem.data import ArraySource, StoreSource, shuffled_batches
 from firmbound.tandem.model import TandemModel, fit_tandem, fit_tandem_from
-from firmbound.tandem.network import NetworkOptions
-from firmbound.tandem.training import Trainer, TrainingOptions
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
+from firmbound.tandem.training import Trainer
 
 SMALL = NetworkOptions(order=1, projection=8, hidden=8)
 QUICK = TrainingOptions(epochs=3, batch=100, learning_rate=3e-3)

@@ -10,8 +10,8 @@ import yaml
 import firmbound
 from firmbound.errors import InvalidInput
 from firmbound.tandem.data import ArraySource
-from firmbound.tandem.network import NetworkOptions
-from firmbound.tandem.training import Trainer, TrainingOptions
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
+from firmbound.tandem.training import Trainer
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from tests.test_architecture import ROOT
 
