@@ -18,6 +18,8 @@ _HOME = {
     "Step": "firmbound.stopping_rule",
     "ConvexOptions": "firmbound.continuation.convex",
     "ProcessOptions": "firmbound.continuation.gaussian_process",
+    "EarlyClassifier": "firmbound.early_classifier",
+    "NoRuleQualifies": "firmbound.early_classifier",
     "fit_tandem": "firmbound.tandem.model",
     "TandemModel": "firmbound.tandem.model",
     "NetworkOptions": "firmbound.tandem.options",

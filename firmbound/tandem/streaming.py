@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from firmbound.arrays import Floats, finite_array
@@ -50,5 +52,28 @@ class TandemStream:
             self._evidence = seen[-1] - self.log_shares
         else:
             self._evidence = self._evidence + seen[-1] - (seen[-2] if order else self.log_shares)
+        return self._shown()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What is kept between observations."""
+        return {
+            "time": np.array([self.time]),
+            "recent": self._recent.cpu().numpy(),
+            "evidence": self._evidence.cpu().numpy(),
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> Floats:
+        """Go on from a state; hands back the evidence so far."""
+        time, recent, evidence = int(state["time"][0]), state["recent"], state["evidence"]
+        options = self.network.options
+        rows = min(time, options.order + 1)
+        if time < 0 or recent.shape != (rows, options.projection) or evidence.shape != (self.network.classes,):
+            raise ValueError(f"it holds {recent.shape} and {evidence.shape} after {time} observations")
+        self.time = time
+        self._recent = torch.as_tensor(recent, dtype=torch.float32, device=self._place)
+        self._evidence = torch.as_tensor(evidence, dtype=torch.float32, device=self._place)
+        return self._shown()
+
+    def _shown(self) -> Floats:
         evidence = np.asarray(self._evidence.cpu(), dtype=np.float64)
         return np.asarray((evidence - evidence.max()) / self.temperature)

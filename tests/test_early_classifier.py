@@ -1,0 +1,242 @@
+"""What users hold: fitted once on a small problem, then moved along its front, streamed, saved and judged."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+import firmbound
+from firmbound.early_classifier import EarlyClassifier, NoRuleQualifies, NotFitted
+from firmbound.errors import BundleError, InvalidInput
+
+NETWORK = firmbound.NetworkOptions(order=1, projection=16, hidden=16)
+TRAINING = firmbound.TrainingOptions(epochs=8, batch=50, learning_rate=1e-2)
+NAMES = np.array(["calm", "wild"])
+
+
+def series(sequences, seed):
+    problem = firmbound.datasets.autoregressive((-0.7, 0.7), sequences, 8, seed)
+    return problem.features, NAMES[problem.labels]
+
+
+def make(**changes):
+    return EarlyClassifier(
+        **{"cost": 0.3, "costs": [0.05, 1.0, 2.5], "network": NETWORK, "training": TRAINING} | changes
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return make().fit(*series(1_500, 1))
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    return series(600, 2)
+
+
+def test_decisions_come_early_and_in_the_callers_words(fitted, fresh):
+    X, y = fresh
+    chosen = fitted.decide(X)
+    assert set(chosen.label) <= set(NAMES)
+    assert np.mean(chosen.label == y) > 0.85
+    assert chosen.time.min() >= 1
+    assert chosen.time.mean() < 6
+    assert np.array_equal(fitted.predict(X), chosen.label)
+    wrong = chosen.label != y
+    assert fitted.score(X, y) == pytest.approx(-np.mean(10.0 * wrong + 0.3 * chosen.time))
+
+
+def test_the_front_trades_time_for_error(fitted, fresh):
+    points = fitted.front(*fresh)
+    assert [p.cost for p in points] == [0.05, 0.3, 1.0, 2.5]
+    times = [p.mean_time for p in points]
+    assert times == sorted(times, reverse=True)
+    assert points[0].error < points[-1].error
+    for p in points:
+        assert p.error_low <= p.error <= p.error_high
+        other = fitted.at_cost(p.cost)
+        assert other.decide(fresh[0]).time.mean() == pytest.approx(p.mean_time)
+        assert -other.score(*fresh) == pytest.approx(p.risk)
+    assert fitted.cost == 0.3  # moving along the front leaves the original where it was
+
+
+def test_a_time_or_an_error_can_be_asked_for(fitted, fresh):
+    slow, quick = fitted.at_time(8), fitted.at_time(1)
+    assert slow.cost < quick.cost
+    promised = fitted.at_error(0.2)
+    assert np.mean(promised.predict(fresh[0]) != fresh[1]) < 0.2
+    assert promised.cost >= fitted.at_error(0.15).cost
+    with pytest.raises(NoRuleQualifies, match="225 held-out sequences"):
+        fitted.at_error(0.001)
+    with pytest.raises(NoRuleQualifies, match="Hold out 2995 at least"):
+        fitted.at_error(0.001)
+
+
+def test_streams_are_the_batch(fitted, fresh):
+    X, _ = fresh
+    for cost in (0.05, 1.0):
+        classifier = fitted.at_cost(cost)
+        chosen = classifier.decide(X[:60])
+        for place in range(60):
+            stream = classifier.stream()
+            steps = [stream.push(x) for x in X[place]]
+            first = next(step for step in steps if step.decided)
+            assert (first.time, first.label) == (chosen.time[place], chosen.label[place])
+            assert all(step is first for step in steps[first.time - 1 :])  # a decision stays
+            assert all(step.expected_remaining_time > 0 for step in steps[: first.time - 1])
+            assert first.expected_remaining_time == 0
+
+
+def test_expected_remaining_times_are_right_on_average(fitted, fresh):
+    X, _ = fresh
+    said, was = [], []
+    time = fitted.decide(X).time
+    for place in np.flatnonzero(time > 2)[:200]:
+        stream = fitted.stream()
+        stream.push(X[place, 0])
+        said.append(stream.push(X[place, 1]).expected_remaining_time)
+        was.append(time[place] - 2)
+    assert np.mean(said) == pytest.approx(np.mean(was), rel=0.15)
+
+
+def test_a_stream_goes_on_in_another_process(fitted, fresh, tmp_path):
+    X, _ = fresh
+    classifier = fitted.at_cost(0.05)
+    place = int(np.argmax(classifier.decide(X).time))
+    stream = classifier.stream()
+    for x in X[place, :3]:
+        stream.push(x)
+    state = stream.state()
+    assert len(state) < 64_000
+    classifier.save(tmp_path / "model")
+    (tmp_path / "state").write_bytes(state)
+    np.save(tmp_path / "rest.npy", X[place, 3:])
+    script = (
+        "import sys, numpy as np, firmbound; folder = sys.argv[1]\n"
+        "stream = firmbound.EarlyClassifier.load(folder + '/model').stream(open(folder + '/state', 'rb').read())\n"
+        "for x in np.load(folder + '/rest.npy'): step = stream.push(x)\n"
+        "print(step.time, step.label, step.stopping_risk)\n"
+    )
+    said = subprocess.check_output([sys.executable, "-c", script, str(tmp_path)], text=True).split()
+    for x in X[place, 3:]:
+        step = stream.push(x)
+    assert said[:2] == [str(step.time), step.label]
+    assert float(said[2]) == pytest.approx(step.stopping_risk, rel=1e-5)
+    with pytest.raises(BundleError, match="no state"):
+        classifier.stream(state[:-20])
+    with pytest.raises(BundleError, match="no state"):
+        classifier.stream(b"nonsense")
+
+
+@pytest.mark.parametrize("order", [0, 1, 3])
+def test_a_pool_is_its_streams(order, fresh):
+    """Also when series begin at different times, skip turns, and places are used again."""
+    X, _ = fresh
+    network = firmbound.NetworkOptions(order=order, projection=16, hidden=16)
+    quick = firmbound.TrainingOptions(epochs=2, batch=50, learning_rate=1e-2)
+    classifier = make(network=network, training=quick).fit(*series(600, 1)).at_cost(0.05)
+    random = np.random.default_rng(0)
+    pool, streams = classifier.pool(20), [classifier.stream() for _ in range(20)]
+    at = np.zeros(20, dtype=int)
+    for turn in range(14):
+        here = np.flatnonzero((random.random(20) < 0.7) & (at < 8))
+        steps = pool.push(X[here, at[here]], here)
+        for row, place in enumerate(here):
+            step = streams[place].push(X[place, at[place]])
+            assert (steps.decided[row], NAMES[steps.label[row]]) == (step.decided, step.label)
+            assert steps.time[row] == step.time
+            assert steps.posterior[row] == pytest.approx(step.posterior, abs=1e-5)
+            assert steps.stopping_risk[row] == pytest.approx(step.stopping_risk, abs=1e-4)
+        at[here] += 1
+        if turn == 6:
+            pool.reset([3, 4])
+            streams[3], streams[4] = classifier.stream(), classifier.stream()
+            at[[3, 4]] = 0
+    for bad, message in (([0, 0], "different"), ([25], "different"), ([0.5], "whole"), ([[1]], "whole")):
+        with pytest.raises(InvalidInput, match=message):
+            pool.push(X[: len(bad), 0], bad)
+    with pytest.raises(InvalidInput, match="a row a stream"):
+        pool.push(X[:3, 0])
+
+
+def test_saved_is_loaded(fitted, fresh, tmp_path):
+    fitted.save(tmp_path / "model")
+    again = EarlyClassifier.load(tmp_path / "model")
+    X, y = fresh
+    assert np.array_equal(again.predict(X), fitted.predict(X))
+    assert again.score(X, y) == fitted.score(X, y)
+    assert again.at_error(0.2).cost == fitted.at_error(0.2).cost
+    assert again.get_params()["network"] == NETWORK
+    assert again.front(X, y) == fitted.front(X, y)
+    arrays = tmp_path / "model" / "classifier" / "arrays.safetensors"
+    arrays.write_bytes(arrays.read_bytes()[:-5])
+    with pytest.raises(BundleError, match="changed or cut short"):
+        EarlyClassifier.load(tmp_path / "model")
+    with pytest.raises(BundleError, match="no model"):
+        EarlyClassifier.load(tmp_path / "nothing")
+
+
+def test_scikit_learn_holds_it(fresh):
+    X, y = fresh
+    quick = make(training=firmbound.TrainingOptions(epochs=3, batch=50, learning_rate=1e-2))
+    copied = clone(quick)
+    assert copied.get_params() == quick.get_params()
+    copied.set_params(cost=0.05)
+    assert quick.cost == 0.3
+    scores = cross_val_score(quick, X, y, cv=3)
+    assert scores.shape == (3,)
+    assert np.all(scores < 0)
+    assert np.all(scores > -10)
+
+
+def test_fitting_twice_gives_the_same(fresh):
+    X, y = fresh
+    one, other = (make().fit(X, y).decide(X) for _ in range(2))
+    assert np.array_equal(one.time, other.time)
+    assert np.array_equal(one.label, other.label)
+
+
+def test_before_fitting_nothing_is_decided(fresh):
+    for ask in ("decide", "predict"):
+        with pytest.raises(NotFitted, match="Call fit"):
+            getattr(make(), ask)(fresh[0])
+    with pytest.raises(NotFitted):
+        make().stream()
+    with pytest.raises(NotFitted):
+        make().at_error(0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"X": np.zeros((10, 3))}, "X.*shape|features.*shape"),
+        ({"y": ["a"] * 600}, "two classes"),
+        ({"y": ["a"] * 3}, "one label a sequence"),
+        ({"y": np.where(np.arange(600) == 2, np.nan, 1.0)}, "known"),
+        ({"y": np.where(np.arange(600) < 2, "rare", "often")}, "enough sequences"),
+        ({"held_out": 0.0}, "held_out"),
+        ({"validation": 0.9}, "validation"),
+        ({"cost": -1.0}, "costs"),
+        ({"cost": "cheap"}, "cost"),
+        ({"penalty": None}, "cost"),
+        ({"prior": [0.5, 0.6]}, "prior"),
+        ({"method": "magic"}, "method"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_at_once(changes, message, fresh):
+    X, y = changes.pop("X", fresh[0]), changes.pop("y", fresh[1])
+    with pytest.raises(InvalidInput, match=message):
+        make(
+            **changes,
+        ).fit(X, y)
+
+
+def test_labels_that_were_not_there_are_refused(fitted, fresh):
+    with pytest.raises(InvalidInput, match="hold labels of"):
+        fitted.score(fresh[0], np.full(600, "new"))
+    with pytest.raises(InvalidInput, match="shape"):
+        fitted.front(fresh[0], fresh[1][:-1])
