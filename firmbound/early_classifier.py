@@ -286,7 +286,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             front = np.asarray(rounded if self.costs is None else self.costs, dtype=float)
             return np.unique(np.append(front, float(self.cost)))
         except (TypeError, ValueError):
-            raise InvalidInput("cost", "be a number, as costs and penalty hold", (self.cost, self.costs)) from None
+            got = f"{self.cost!r}, {self.costs!r} and {self.penalty!r}"
+            raise InvalidInput("cost, costs and penalty", "be numbers", got) from None
 
     def _split(self, labels: Ints) -> tuple[Ints, Ints, Ints]:
         """Places of sequences for training, validation and the final judgement; every class in each."""

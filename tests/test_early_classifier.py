@@ -222,7 +222,7 @@ def test_before_fitting_nothing_is_decided(fresh):
         ({"validation": 0.9}, "validation"),
         ({"cost": -1.0}, "costs"),
         ({"cost": "cheap"}, "cost"),
-        ({"penalty": None}, "cost"),
+        ({"penalty": "dear"}, "penalty"),
         ({"prior": [0.5, 0.6]}, "prior"),
         ({"method": "magic"}, "method"),
     ],
