@@ -116,8 +116,6 @@ class _WindowRecurrence(Function):
         hidden = width // 4
         gates = gates.contiguous()
         outputs = gates.new_empty(places, starts, n, hidden)
-        if not any(context.needs_input_grad):
-            return _read(gates, weight, outputs)
         opened, cells, squashed = _take_memory(gates, outputs.shape)
         for block in start_blocks(gates, starts):
             for place in range(places):
@@ -180,9 +178,12 @@ class _WindowRecurrence(Function):
         return of_gates, of_weight, None
 
 
-def _read(gates: Tensor, weight: Tensor, outputs: Tensor) -> Tensor:
+def _read(gates: Tensor, weight: Tensor, order: int) -> Tensor:
     """The recurrence alone, when nobody will ask for its derivative: a state a block instead of one a place."""
-    places, starts, n, hidden = outputs.shape
+    horizon, n, width = gates.shape
+    places, starts = window_shape(horizon, order)
+    hidden = width // 4
+    outputs = gates.new_empty(places, starts, n, hidden)
     for block in start_blocks(gates, starts):
         cell = gates.new_zeros((block.stop - block.start) * n, hidden)
         for place in range(places):
@@ -214,6 +215,8 @@ class WindowLSTM(nn.Module):
         weight = self.from_state.weight
         gates = self.from_input(projected).to(weight.dtype)
         with torch.autocast(projected.device.type, enabled=False):  # sums over a window keep their digits
-            seen = recurrence.apply(gates, weight, self.order)
+            # Asked here: inside a Function one cannot tell whether anybody wants its derivative.
+            wanted = torch.is_grad_enabled() and (gates.requires_grad or weight.requires_grad)
+            seen = recurrence.apply(gates, weight, self.order) if wanted else _read(gates, weight, self.order)
         result: Tensor = self.activation(seen)
         return result
