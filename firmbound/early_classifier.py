@@ -195,9 +195,10 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def at_time(self, mean_time: float) -> EarlyClassifier:
         """The rule whose mean number of observations on held-out sequences comes nearest."""
-        times = self._held_out_times().mean(axis=1)
-        if not 1 <= mean_time <= self.rule_.problem.horizon:
-            raise InvalidInput("mean_time", f"lie in 1..{self.rule_.problem.horizon}", mean_time)
+        horizon = self._fitted().problem.horizon
+        if not 1 <= mean_time <= horizon:
+            raise InvalidInput("mean_time", f"lie in 1..{horizon}", mean_time)
+        times = self.times_.mean(axis=1)
         return self.at_cost(self.rule_.costs[int(np.abs(times - mean_time).argmin())])
 
     def at_error(self, alpha: float, confidence: float = 0.95) -> EarlyClassifier:
@@ -205,7 +206,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Judged on the sequences that were held out of all fitting. Raises NoRuleQualifies if none can be promised.
         """
-        wrong = self._held_out_wrong().sum(axis=1)
+        self._fitted()
+        wrong = self.wrong_.sum(axis=1)
         count = self.wrong_.shape[1]
         best = fastest_safe(wrong.tolist(), count, alpha, confidence)
         if best is not None:
@@ -309,14 +311,6 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         evidence, rule = self.model_.evidence(values), self.rule_
         chosen = [rule.decide(evidence, cost=cost) for cost in rule.costs.tolist()]
         return np.stack([d.time for d in chosen]), np.stack([d.label != labels for d in chosen])
-
-    def _held_out_times(self) -> Ints:
-        self._fitted()
-        return np.asarray(self.times_)
-
-    def _held_out_wrong(self) -> NDArray[np.bool_]:
-        self._fitted()
-        return np.asarray(self.wrong_)
 
     def _labels(self, y: ArrayLike, shape: tuple[int, ...]) -> Ints:
         """Labels as indices; one that was not there when fitting is refused."""

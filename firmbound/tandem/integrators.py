@@ -149,7 +149,7 @@ class _WindowRecurrence(Function):
         sigmoid_back, tanh_back = torch.ops.aten.sigmoid_backward.grad_input, torch.ops.aten.tanh_backward.grad_input
         for block in start_blocks(of_gates, starts):
             rows = (block.stop - block.start) * n
-            here, of_output = slopes.new_empty(rows, 4 * hidden), slopes.new_empty(rows, hidden)
+            here = slopes.new_empty(rows, 4 * hidden)
             of_write, of_keep, of_show, of_new = here.chunk(4, dim=1)
             of_cell, part = slopes.new_zeros(rows, hidden), slopes.new_empty(rows, hidden)
             for place in reversed(range(places)):
