@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,16 @@ class Project:
         if check:
             assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
         return ended
+
+    def kill_once(self, stage: str, dataset: str, there: Callable[[], Iterable[Path]]) -> None:
+        """Start a stage and end it with kill -9 as soon as some files are there."""
+        command = [sys.executable, "-m", f"flows.{stage}", dataset]
+        running = subprocess.Popen(command, cwd=self.folder, env=self.environment)
+        deadline = time.monotonic() + 120
+        while not list(there()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
 
     def results(self) -> dict[str, bytes]:
         """Every result file but the report, whose page says which version made it."""
@@ -433,15 +444,8 @@ def test_a_killed_stage_leaves_the_old_results_and_a_second_run_finishes(project
     params["features"]["tiny2"]["sequences"]["train"] = 90_000
     params["features"]["tiny2"]["dimension"] = 64
     project.write(params)
-    stage = subprocess.Popen(
-        [sys.executable, "-m", "flows.features", "tiny2"], cwd=project.folder, env=project.environment
-    )
     partial = project.folder / "data" / "tiny2" / ".features.partial"
-    deadline = time.monotonic() + 120
-    while not list(partial.rglob("features/c/*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    stage.send_signal(signal.SIGKILL)
-    stage.wait()
+    project.kill_once("features", "tiny2", lambda: partial.rglob("features/c/*"))
     assert partial.exists()
     assert {k: v for k, v in project.results().items() if ".partial" not in k} == before
     params["features"]["tiny2"] = SMALL["features"]["tiny2"]
@@ -457,15 +461,8 @@ def test_killed_training_goes_on_and_ends_as_it_would_have(project):
     longer = json.loads(json.dumps(params))
     longer["tandem"]["learned"]["training"] |= {"epochs": 15, "patience": None}
     project.write(longer)
-    stage = subprocess.Popen(
-        [sys.executable, "-m", "flows.tandem", "learned"], cwd=project.folder, env=project.environment
-    )
     scratch = project.folder / "data" / "learned" / ".training"
-    deadline = time.monotonic() + 120
-    while not list(scratch.glob("[0-9a-f]*/header.json")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    stage.send_signal(signal.SIGKILL)
-    stage.wait()
+    project.kill_once("tandem", "learned", lambda: scratch.glob("[0-9a-f]*/header.json"))
     kept = {k: v for k, v in project.results().items() if ".training" not in k}
     assert kept == before  # what was there still is
     project.run("flows.tandem", "learned")

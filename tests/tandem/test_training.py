@@ -28,8 +28,8 @@ def problem(sequences, seed, classes=2):
     return firmbound.datasets.gaussian(classes, sequences, 8, seed, dimension=4, separation=0.8)
 
 
-def fit(training=QUICK, network=SMALL, sequences=1_000, **more):
-    train, held_out = problem(sequences, 1), problem(300, 2)
+def fit(training=QUICK, network=SMALL, sequences=1_000, data=None, **more):
+    train, held_out = data or (problem(sequences, 1), problem(300, 2))
     return fit_tandem(
         train.features,
         train.labels,
@@ -152,16 +152,9 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         fit(TrainingOptions(epochs=9, batch=100), checkpoint=tmp_path / "check")
     with pytest.raises(BundleError, match="other data"):
         fit(sequences=900, checkpoint=tmp_path / "check")
-    same_shape, held_out = problem(1_000, 7), problem(300, 2)
+    same_shape = problem(1_000, 7), problem(300, 2)
     with pytest.raises(BundleError, match="other data"):
-        fit_tandem(
-            same_shape.features,
-            same_shape.labels,
-            validation=(held_out.features, held_out.labels),
-            network=SMALL,
-            training=QUICK,
-            checkpoint=tmp_path / "check",
-        )
+        fit(data=same_shape, checkpoint=tmp_path / "check")
 
 
 def test_a_checkpoint_that_lost_its_name_is_found(tmp_path):
@@ -178,17 +171,7 @@ def test_the_prior_to_believe_in_is_not_the_one_that_was_learned():
     train, held_out = (
         firmbound.datasets.gaussian(2, n, 8, s, dimension=4, prior=[0.75, 0.25]) for n, s in ((1_000, 1), (300, 2))
     )
-    models = [
-        fit_tandem(
-            train.features,
-            train.labels,
-            validation=(held_out.features, held_out.labels),
-            prior=prior,
-            network=SMALL,
-            training=QUICK,
-        )
-        for prior in (None, [0.5, 0.5])
-    ]
+    models = [fit(data=(train, held_out), prior=prior) for prior in (None, [0.5, 0.5])]
     one, other = (model.evidence(held_out.features) for model in models)
     assert np.array_equal(one, other)
     assert models[0].prior[0] == pytest.approx(np.mean(train.labels == 0))
