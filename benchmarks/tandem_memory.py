@@ -71,7 +71,8 @@ def train(folder: Path, integrator: Integrator, kind: str) -> dict[str, Any]:
     stores = [TrajectoryStore(folder / f"{split}.zarr") for split in SEQUENCES]
     wall, cpu = time.perf_counter(), time.process_time()
     source, validation = (
-        StoreSource(store) if kind == "store" else ArraySource(store.read("features"), store.labels) for store in stores
+        StoreSource(store) if kind == "store" else ArraySource(store.read("features"), store.labels, store.lengths)
+        for store in stores
     )
     network, training = NetworkOptions(integrator=integrator, order=5), TrainingOptions(epochs=1)
     model = fit_tandem_from(source, validation, np.full(2, 0.5), network, training)

@@ -38,6 +38,26 @@ def finite_array(name: str, values: ArrayLike, *, ndim: int | None, shape_words:
     return array
 
 
+def check_lengths(lengths: ArrayLike | None, *, count: int, horizon: int) -> Ints:
+    """(n,) numbers of observations, each in 1..T; None: all T."""
+    if lengths is None:
+        return np.full(count, horizon)
+    array = np.asarray(lengths)
+    if array.dtype.kind not in "iu" or array.shape != (count,):
+        raise InvalidInput("lengths", f"be {count} whole numbers, one a sequence", f"{array.dtype} of {array.shape}")
+    if count and (array.min() < 1 or array.max() > horizon):
+        raise InvalidInput("lengths", f"lie in 1..{horizon}", f"values from {array.min()} to {array.max()}")
+    return array.astype(np.int64)
+
+
+def mean_over_time(values: Floats, lengths: Ints | None) -> Floats:
+    """Mean of (n, T) values over the observations that each sequence has.  -> (n,)."""
+    if lengths is None:
+        return np.asarray(values.mean(axis=1))
+    seen = np.arange(values.shape[1]) < lengths[:, None]
+    return np.asarray(np.where(seen, values, 0.0).sum(axis=1) / lengths)
+
+
 def class_labels(name: str, labels: ArrayLike, *, count: int, classes: int) -> Ints:
     """(n,) labels as integers within 0..K-1."""
     array = np.asarray(labels)

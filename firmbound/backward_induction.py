@@ -5,6 +5,9 @@
     minimum_t      = min(stopping risk, continuation_t)                          t = T - 1, .., 1
 
 What needs no future is prepared for every t at once; the fits run in order, T - 1 first, all costs together.
+
+Where sequences end at different times, one that ends at t is decided there, minimum_t = stopping risk, and the
+expectation at t is over those that go on: who is asked whether to look once more knows that there is more to see.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firmbound.arrays import Floats
+from firmbound.arrays import Floats, Ints
 from firmbound.continuation.surface import PreparedFit, RiskSurface, Statistic, SurfaceFitter
 from firmbound.costs import DecisionProblem
 from firmbound.posterior import log_likelihood_ratios, posterior
@@ -31,17 +34,19 @@ def induce(
     problem: DecisionProblem,
     fitter: SurfaceFitter,
     *,
+    lengths: Ints | None = None,
     schedule: Schedule | None = None,
     progress: Progress | None = None,
 ) -> list[RiskSurface]:
     """Continuation-risk surfaces of t = 1..T-1, without the cost of the next observation, in units of the scale.
 
     `evidence_at(t)` gives the (n, K) evidence after t observations, t in 1..T, so that it may come from memory or disk.
+    `lengths` (n,) says where sequences end, if not all at T; at least one goes on to T.
     """
     run = schedule or InOrder()
     steps = range(1, problem.horizon)
     prepared: dict[int, Handle[PreparedFit]] = {
-        t: run.submit(f"prepare t={t}", _prepare, fitter, evidence_at, prior, t) for t in steps
+        t: run.submit(f"prepare t={t}", _prepare, fitter, evidence_at, prior, t, _going_on(lengths, t)) for t in steps
     }
     final = check_step_evidence(evidence_at(problem.horizon), problem.classes)
     last = problem.stopping_risk(posterior(final, prior))
@@ -59,6 +64,7 @@ def induce(
             problem,
             fitter.statistic,
             t,
+            _going_on(lengths, t),
         )
         surfaces[t], minimum = fitted.result()
         if progress is not None:
@@ -78,8 +84,15 @@ def expected_minimum(
     return np.maximum(surface(statistic_of(evidence, belief, statistic)), problem.least_risk(belief)[:, None])
 
 
-def _prepare(fitter: SurfaceFitter, evidence_at: Callable[[int], NDArray[Any]], prior: Floats, t: int) -> PreparedFit:
-    evidence = check_step_evidence(evidence_at(t), len(prior))
+def _going_on(lengths: Ints | None, t: int) -> Any:
+    """Which sequences have more than t observations, as an index."""
+    return slice(None) if lengths is None else np.flatnonzero(lengths > t)
+
+
+def _prepare(
+    fitter: SurfaceFitter, evidence_at: Callable[[int], NDArray[Any]], prior: Floats, t: int, going_on: Any
+) -> PreparedFit:
+    evidence = check_step_evidence(evidence_at(t), len(prior))[going_on]
     return fitter.prepare(statistic_of(evidence, posterior(evidence, prior), fitter.statistic))
 
 
@@ -92,10 +105,16 @@ def _fit(
     problem: DecisionProblem,
     statistic: Statistic,
     t: int,
+    going_on: Any,
 ) -> tuple[RiskSurface, Floats]:
     """One backward step: the surface at t, and the minimum risk (n, C) of every sequence at t."""
-    surface = prepared.fit(next_minimum, later)
+    surface = prepared.fit(next_minimum[going_on], later)
     evidence = evidence_at(t)
     belief = posterior(evidence, prior)
     continuation = expected_minimum(surface, evidence, belief, statistic, problem) + problem.next_cost(t)
-    return surface, np.minimum(problem.stopping_risk(belief)[:, None], continuation)
+    stopping = problem.stopping_risk(belief)[:, None]
+    if isinstance(going_on, slice):
+        return surface, np.minimum(stopping, continuation)
+    minimum = np.repeat(stopping, continuation.shape[1], axis=1)
+    minimum[going_on] = np.minimum(minimum[going_on], continuation[going_on])
+    return surface, minimum

@@ -115,19 +115,24 @@ class DecisionProblem:
             if self.costs.size == 1:
                 return 0
             raise InvalidInput("cost", "be named when a rule holds several", None, f"Choose of {self.costs.tolist()}.")
+        if isinstance(cost, bool) or not isinstance(cost, int | float | np.number):
+            raise InvalidInput("cost", f"be one of {self.costs.tolist()}", f"{cost!r:.60}")
         close = np.flatnonzero(np.isclose(self.costs, cost, rtol=1e-9, atol=0.0))
         if close.size == 0:
             raise InvalidInput("cost", f"be one of {self.costs.tolist()}", cost, "Fit the rule with this cost too.")
         return int(close[0])
 
+    @property
+    def dearest(self) -> float:
+        """The cost at which no one would ever observe twice."""
+        return float(self.scale * _largest_gain(self.unit_penalty) / self.delay[1])
+
     def _check_worth_waiting(self) -> None:
-        gain = self.scale * _largest_gain(self.unit_penalty)
-        second = float(self.delay[1])
-        too_dear = self.costs[self.costs * second >= gain]
+        too_dear = self.costs[self.costs >= self.dearest]
         if too_dear.size:
             raise InvalidInput(
                 "costs",
-                f"be below {gain / second:.6g}, the most that a second observation could gain",
+                f"be below {self.dearest:.6g}, the most that a second observation could gain",
                 too_dear.tolist(),
                 "No one would ever observe twice. Costs are per observation, not per series.",
             )

@@ -1,39 +1,37 @@
-"""EarlyClassifier: network, prior and the rules of a whole front in one object; arrays in, early decisions out."""
+"""EarlyClassifier: reader of evidence, prior and the rules of a whole front in one object; early decisions come out."""
 
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 
+from firmbound import classifier_bundle
 from firmbound.arrays import Floats, Ints
-from firmbound.bundle import read_bundle, write_bundle
-from firmbound.continuation.convex import ConvexOptions
-from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.costs import DecisionProblem
-from firmbound.errors import BundleError, FirmboundError, InvalidInput
-from firmbound.evaluation.estimates import mean_of
+from firmbound.errors import FirmboundError, InvalidInput
 from firmbound.evaluation.risk import realised_risk
 from firmbound.fitting import Method, Options, fit_stopping_rule, make_fitter
-from firmbound.guarantees import error_interval, fastest_safe, sequences_needed
+from firmbound.front import FrontPoint, Record
+from firmbound.guarantees import fastest_safe, sequences_needed
+from firmbound.learning import check_source, encode, learn_evidence, split, usual_horizon, usual_method
 from firmbound.live import EarlyStream, StreamParts, StreamPool
 from firmbound.posterior import class_prior
-from firmbound.publishing import publish
+from firmbound.prefixes import Classify
+from firmbound.readers import EvidenceReader
 from firmbound.remaining_time import RemainingTime
+from firmbound.series import Missing, Series
 from firmbound.stopping_rule import StoppingRule
-from firmbound.tandem.data import single_precision
-from firmbound.tandem.model import TandemModel, fit_tandem
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import Progress
 from firmbound.trajectories import Decisions
 
-KIND = "early-classifier"
 # Costs of the front where none are given, as shares of penalty / T, which buys the horizon for one error.
 FRONT = (0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0)
 
@@ -57,27 +55,19 @@ class EarlyDecisions:
         return len(self.time)
 
 
-@dataclass(frozen=True)
-class FrontPoint:
-    """One cost of the front on labelled sequences. The error has an exact 95 % interval; `_error`: a standard error."""
-
-    cost: float
-    error: float
-    error_low: float
-    error_high: float
-    mean_time: float
-    mean_time_error: float
-    risk: float
-    risk_error: float
-
-
 class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifies series (n, T, d) as early as cost and penalty allow.
 
-    cost: of one observation. penalty: of a wrong decision; a number, one a class, or a matrix. costs: the front that is
+    cost: of one observation. penalty: of a wrong decision; a number, one a class, or a matrix. evidence: where it comes
+    from: "network", a SPRT-TANDEM network that is trained here (`network`, `training`); a scikit-learn classifier with
+    predict_proba, fitted at `checkpoints` (by default every t); a callable that gives posteriors (n, K) of prefixes
+    (n, t, d); or "posteriors" or "given" if X holds posteriors or evidence (n, T, K) already. costs: the front that is
     fitted beside `cost`, by default nine shares of penalty / T. prior: class probabilities, by default the shares of
-    the labels. validation: share of the sequences that training stops by. held_out: share that is kept away from all
-    fitting, for promises.
+    the labels. method: "cfl" or "gp", by default the former for two and three classes. missing: "skip" leaves out
+    observations with a NaN; time goes on, nothing is learned. validation: share of the sequences that training stops
+    by. held_out: share that is kept away from all fitting, for promises.
+
+    Series may end at different times: give `lengths` (n,), or a list of arrays (T_i, d). What ends is decided there.
 
     >>> classifier = firmbound.EarlyClassifier(cost=0.2).fit(X, y)
     >>> classifier.decide(X_new).time.mean()
@@ -89,102 +79,120 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cost: float = 0.2,
         penalty: Any = 10.0,
         *,
+        evidence: Any = "network",
         costs: Any = None,
         prior: Any = None,
-        method: Method = "cfl",
+        method: Method | Literal["auto"] = "auto",
         options: Options | None = None,
         network: NetworkOptions | None = None,
         training: TrainingOptions | None = None,
+        checkpoints: Any = None,
+        missing: Missing = "refuse",
         validation: float = 0.15,
         held_out: float = 0.15,
         seed: int = 0,
     ) -> None:
         self.cost = cost
         self.penalty = penalty
+        self.evidence = evidence
         self.costs = costs
         self.prior = prior
         self.method = method
         self.options = options
         self.network = network
         self.training = training
+        self.checkpoints = checkpoints
+        self.missing = missing
         self.validation = validation
         self.held_out = held_out
         self.seed = seed
 
-    def fit(self, X: ArrayLike, y: ArrayLike, *, progress: Progress | None = None) -> Self:
+    def fit(self, X: Any, y: ArrayLike, *, lengths: ArrayLike | None = None, progress: Progress | None = None) -> Self:
         """Learn evidence from features X (n, T, d) with labels y (n,) of any kind, then the rules of all costs."""
-        values = single_precision(X)
-        classes, labels = _encode(y, len(values))
-        train, valid, kept = self._split(labels)
-        costs = self._front_costs(values.shape[1])
+        check_source(self.evidence)
+        series = Series.of(X, lengths, missing=self.missing)
+        classes, labels = encode(y, len(series))
+        train, valid, kept = split(labels, self.validation, self.held_out, self.seed)
+        seen = np.concatenate([train, valid])
+        series = series.until(usual_horizon(series.lengths[seen]))
         prior = class_prior(np.bincount(labels) / len(labels) if self.prior is None else self.prior, len(classes))
         # What makes no sense is found before the training, not after it.
+        costs = self._front_costs(len(classes), series.horizon)
         problem = DecisionProblem.create(
-            classes=len(classes), horizon=values.shape[1], penalty=self.penalty, costs=costs, delay=None
+            classes=len(classes), horizon=series.horizon, penalty=self.penalty, costs=costs
         )
-        make_fitter(self.method, problem, prior, self.options, seed=self.seed)
-        model = fit_tandem(
-            values[train],
-            labels[train],
-            validation=(values[valid], labels[valid]),
-            prior=prior,
-            network=self.network,
-            training=self.training or TrainingOptions(seed=self.seed, batch=min(200, len(train))),
-            progress=progress,
-        )
-        seen = model.evidence(values[np.concatenate([train, valid])])
+        method = usual_method(len(classes), self.options) if self.method == "auto" else self.method
+        make_fitter(method, problem, prior, self.options, seed=self.seed)
+        reader, evidence = learn_evidence(self, series, labels, train, valid, prior, progress)
         rule = fit_stopping_rule(
-            seen,
+            evidence,
+            lengths=series.lengths[seen],
             costs=costs,
             penalty=self.penalty,
             prior=prior,
-            method=self.method,
+            method=method,
             options=self.options,
             seed=self.seed,
         )
-        self.classes_, self.model_, self.rule_ = classes, model, rule
-        self.remaining_ = RemainingTime.of(rule, seen)
-        self.times_, self.wrong_ = self._record(values[kept], labels[kept])
+        self.classes_, self.reader_, self.rule_ = classes, reader, rule
+        self.remaining_ = RemainingTime.of(rule, evidence, series.lengths[seen])
+        self.record_ = self._judge(series.take(kept), labels[kept]) if len(kept) else None
+        self.about_: Mapping[str, Any] = {"sequences": len(labels), "held_out": len(kept)}
         return self
 
-    def decide(self, X: ArrayLike) -> EarlyDecisions:
+    @classmethod
+    def of_parts(
+        cls,
+        reader: EvidenceReader,
+        rule: StoppingRule,
+        *,
+        classes: NDArray[Any],
+        remaining: RemainingTime,
+        record: Record | None,
+        about: Mapping[str, Any],
+        **params: Any,
+    ) -> EarlyClassifier:
+        """From what was fitted elsewhere, by stages of the pipeline or in a bundle. params: the constructor's."""
+        made = cls(**params)
+        made.classes_, made.reader_, made.rule_ = classes, reader, rule
+        made.remaining_, made.record_, made.about_ = remaining, record, about
+        if len(classes) != rule.problem.classes or remaining.means.shape[:2] != (
+            rule.costs.size,
+            rule.problem.horizon - 1,
+        ):
+            raise InvalidInput("parts", "belong together", "a rule of other classes, costs or steps")
+        if record is not None and len(record.time) != rule.costs.size:
+            raise InvalidInput("record", f"hold a row for each of {rule.costs.size} costs", len(record.time))
+        rule.problem.cost_index(made.cost)
+        return made
+
+    def decide(self, X: Any, lengths: ArrayLike | None = None) -> EarlyDecisions:
         """When and what is decided on whole sequences."""
-        chosen = self._decisions(X, self.cost)
+        chosen = self._decisions(X, lengths)
         return EarlyDecisions(chosen.time, self.classes_[chosen.label])
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: Any, lengths: ArrayLike | None = None) -> NDArray[Any]:
         """The labels alone."""
-        return self.decide(X).label
+        return self.decide(X, lengths).label
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, lengths: ArrayLike | None = None
+    ) -> float:
         """Negative average of penalties and costs of observations: higher is better."""
-        labels = self._labels(y, np.shape(X)[:1])
-        paid = realised_risk(self._decisions(X, self.cost), labels, self._fitted().problem, self.cost)
+        chosen = self._decisions(X, lengths)
+        paid = realised_risk(chosen, self.encode(y, len(chosen)), self._fitted().problem, self.cost)
         return -float(np.average(paid, weights=None if sample_weight is None else np.asarray(sample_weight)))
 
-    def front(self, X: ArrayLike, y: ArrayLike) -> list[FrontPoint]:
+    def front(self, X: Any, y: ArrayLike, lengths: ArrayLike | None = None) -> list[FrontPoint]:
         """Error, time and risk at every cost that was fitted, the slowest rule first."""
-        labels = self._labels(y, np.shape(X)[:1])
-        evidence, rule = self.model_.evidence(X), self._fitted()
-        points = []
-        for cost in rule.costs.tolist():
-            chosen = rule.decide(evidence, cost=cost)
-            wrong = int((chosen.label != labels).sum())
-            low, high = error_interval(wrong, len(labels), 0.95)
-            time, risk = mean_of(chosen.time.astype(float)), mean_of(realised_risk(chosen, labels, rule.problem, cost))
-            points.append(
-                FrontPoint(
-                    cost,
-                    wrong / len(labels),
-                    low,
-                    high,
-                    time.value,
-                    time.standard_error,
-                    risk.value,
-                    risk.standard_error,
-                )
-            )
-        return points
+        series = self.series(X, lengths)
+        return self._judge(series, self.encode(y, len(series))).points(self.rule_)
+
+    def record(self, X: Any, y: ArrayLike | None = None, lengths: ArrayLike | None = None) -> Record:
+        """What the rule of this cost decides, how sure it is, and, with labels, what was true."""
+        series, rule = self.series(X, lengths), self._fitted()
+        truth = None if y is None else self.encode(y, len(series))
+        return Record.of(rule, self.read(series), lengths=series.lengths, truth=truth, cost=self.cost)
 
     def at_cost(self, cost: float) -> EarlyClassifier:
         """The same classifier at another cost of its front; nothing is fitted again."""
@@ -196,9 +204,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def at_time(self, mean_time: float) -> EarlyClassifier:
         """The rule whose mean number of observations on held-out sequences comes nearest."""
         horizon = self._fitted().problem.horizon
-        if not 1 <= mean_time <= horizon:
+        if isinstance(mean_time, bool) or not isinstance(mean_time, int | float) or not 1 <= mean_time <= horizon:
             raise InvalidInput("mean_time", f"lie in 1..{horizon}", mean_time)
-        times = self.times_.mean(axis=1)
+        times = self._held_out_record().time.mean(axis=1)
         return self.at_cost(self.rule_.costs[int(np.abs(times - mean_time).argmin())])
 
     def at_error(self, alpha: float, confidence: float = 0.95) -> EarlyClassifier:
@@ -207,16 +215,16 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Judged on the sequences that were held out of all fitting. Raises NoRuleQualifies if none can be promised.
         """
         self._fitted()
-        wrong = self.wrong_.sum(axis=1)
-        count = self.wrong_.shape[1]
-        best = fastest_safe(wrong.tolist(), count, alpha, confidence)
+        wrong = self._held_out_record().wrong
+        best = fastest_safe(wrong.sum(axis=1).tolist(), wrong.shape[1], alpha, confidence)
         if best is not None:
             return self.at_cost(self.rule_.costs[best])
         needed = sequences_needed(alpha, confidence)
-        advice = f"Hold out {needed} at least." if count < needed else "Allow more errors, or add lower costs."
+        few = wrong.shape[1] < needed
+        advice = f"Hold out {needed} at least." if few else "Allow more errors, or add lower costs."
         raise NoRuleQualifies(
             f"No rule errs in at most {alpha:g} of all cases with a confidence of {confidence:g}: "
-            f"on {count} held-out sequences the slowest erred {int(wrong[0])} times. {advice}"
+            f"on {wrong.shape[1]} held-out sequences the slowest erred {int(wrong[0].sum())} times. {advice}"
         )
 
     def stream(self, state: bytes | None = None) -> EarlyStream:
@@ -228,39 +236,48 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return StreamPool(self._parts(), streams)
 
     def save(self, path: str | Path) -> None:
-        """Write one folder: this classifier's bundle with the network's and the rules' inside."""
-        rule = self._fitted()
-        if self.classes_.dtype.kind not in "iufUb":
-            raise InvalidInput("y", "be numbers or text to be saved", f"labels of dtype {self.classes_.dtype}")
-        arrays = {
-            "remaining/edges": self.remaining_.edges,
-            "remaining/means": self.remaining_.means,
-            "held_out/times": self.times_,
-            "held_out/wrong": self.wrong_,
-        }
-        header = {"classes": self.classes_.tolist(), "cost": self.cost, "params": self._plain_params()}
-        with publish(path) as folder:
-            write_bundle(folder / "classifier", kind=KIND, header=header, arrays=arrays)
-            self.model_.save(folder / "network")
-            rule.save(folder / "rule")
+        """Write one folder: this classifier's bundle with the reader's and the rules' inside; no pickle."""
+        self._fitted()
+        classifier_bundle.write(self, path)
 
     @classmethod
-    def load(cls, path: str | Path) -> EarlyClassifier:
-        folder = Path(path)
-        header, arrays = read_bundle(folder / "classifier", kind=KIND)
-        model, rule = TandemModel.load(folder / "network"), StoppingRule.load(folder / "rule")
+    def load(cls, path: str | Path, classify: Classify | None = None) -> EarlyClassifier:
+        """Read a folder. `classify`: the callable of a classifier whose evidence comes from one."""
+        return classifier_bundle.read(cls, path, classify)
+
+    def series(self, X: Any, lengths: ArrayLike | None = None) -> Series:
+        """Series as they were fitted: none shorter than the horizon unless lengths say so. What comes later is cut."""
+        problem = self._fitted().problem
+        series = Series.of(X, lengths, missing=self.missing)
+        if series.dimension != self.reader_.dimension:
+            rule = f"hold {self.reader_.dimension} numbers an observation"
+            raise InvalidInput("X", rule, f"shape {series.values.shape}")
+        unsaid = lengths is None and bool((series.lengths == series.horizon).all())
+        if series.horizon < problem.horizon and unsaid:
+            rule = f"span the {problem.horizon} observations of the fit"
+            raise InvalidInput("X", rule, f"{series.horizon}", "Give lengths if the series end there.")
+        return series.until(problem.horizon).reaching(problem.horizon)
+
+    def read(self, series: Series) -> NDArray[Any]:
+        """Evidence (n, T, K) after each step."""
+        self._fitted()
+        return series.spread(self.reader_.evidence(series.values))
+
+    def encode(self, y: ArrayLike, count: int) -> Ints:
+        """Labels as indices; one that was not there when fitting is refused."""
+        self._fitted()
+        given = np.asarray(y)
+        if given.shape != (count,):
+            raise InvalidInput("y", f"have shape ({count},), one label a sequence", f"shape {given.shape}")
+        places = {label: index for index, label in enumerate(self.classes_.tolist())}
         try:
-            loaded = cls(**_from_plain(header["params"]))
-            loaded.classes_, loaded.model_, loaded.rule_ = np.array(header["classes"]), model, rule
-            loaded.remaining_ = RemainingTime(arrays["remaining/edges"], arrays["remaining/means"])
-            loaded.times_, loaded.wrong_ = arrays["held_out/times"], arrays["held_out/wrong"]
-            shape = (rule.costs.size, rule.problem.horizon - 1)
-            if len(loaded.classes_) != rule.problem.classes or loaded.remaining_.means.shape[:2] != shape:
-                raise ValueError("its parts do not belong together")
-            rule.problem.cost_index(loaded.cost)
-        except (KeyError, TypeError, ValueError) as problem:
-            raise BundleError(f"{path} is no early classifier that this version can read: {problem}") from None
-        return loaded
+            found = [places.get(label, -1) for label in given.tolist()]
+        except TypeError:
+            raise InvalidInput("y", f"hold labels of {self.classes_.tolist()}", f"{y!r:.60}") from None
+        unknown = [label for label, place in zip(given.tolist(), found, strict=True) if place < 0]
+        if unknown:
+            raise InvalidInput("y", f"hold labels of {self.classes_.tolist()}", f"{unknown[:5]}")
+        return np.array(found, dtype=np.int64)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "rule_")
@@ -271,92 +288,31 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rule: StoppingRule = self.rule_
         return rule
 
-    def _decisions(self, X: ArrayLike, cost: float) -> Decisions:
-        rule = self._fitted()
-        return rule.decide(self.model_.evidence(X), cost=cost)
+    def _held_out_record(self) -> Record:
+        if self.record_ is None or self.record_.truth is None:
+            raise NoRuleQualifies("Nothing was held out when this classifier was fitted. Fit with held_out above 0.")
+        return self.record_
+
+    def _decisions(self, X: Any, lengths: ArrayLike | None) -> Decisions:
+        series = self.series(X, lengths)
+        return self.rule_.decide(self.read(series), cost=self.cost, lengths=series.lengths)
+
+    def _judge(self, series: Series, truth: Ints) -> Record:
+        """Every rule on every sequence."""
+        return Record.of(self.rule_, self.read(series), lengths=series.lengths, truth=truth)
 
     def _parts(self) -> StreamParts:
         rule = self._fitted()
         rule.problem.cost_index(self.cost)
-        return StreamParts(self.model_, rule, self.remaining_, self.classes_, self.cost)
+        return StreamParts(self.reader_, rule, self.remaining_, self.classes_, self.cost, self.missing)
 
-    def _front_costs(self, horizon: int) -> Floats:
-        """All costs, rising: the slowest rule first."""
+    def _front_costs(self, classes: int, horizon: int) -> Floats:
+        """All costs, rising: the slowest rule first. Of those that nobody chose, none at which nobody would look on."""
+        alone = DecisionProblem.create(classes=classes, horizon=horizon, penalty=self.penalty, costs=[self.cost])
+        if self.costs is None:
+            shares = [float(f"{share * alone.penalty.max() / horizon:.6g}") for share in FRONT]
+            return np.unique([cost for cost in shares if cost < 0.9 * alone.dearest] + [float(self.cost)])
         try:
-            scale = float(np.max(np.asarray(self.penalty, dtype=float))) / horizon
-            rounded = [float(f"{share * scale:.6g}") for share in FRONT]
-            front = np.asarray(rounded if self.costs is None else self.costs, dtype=float)
-            return np.unique(np.append(front, float(self.cost)))
+            return np.unique(np.append(np.asarray(self.costs, dtype=float), float(self.cost)))
         except (TypeError, ValueError):
-            got = f"{self.cost!r}, {self.costs!r} and {self.penalty!r}"
-            raise InvalidInput("cost, costs and penalty", "be numbers", got) from None
-
-    def _split(self, labels: Ints) -> tuple[Ints, Ints, Ints]:
-        """Places of sequences for training, validation and the final judgement; every class in each."""
-        for name in ("validation", "held_out"):
-            if not (isinstance(getattr(self, name), float) and 0 < getattr(self, name) < 0.5):
-                raise InvalidInput(name, "be a share between 0 and 0.5", getattr(self, name))
-        everyone = np.arange(len(labels))
-        least = int(np.bincount(labels).min())
-        if least < 4 or len(labels) * min(self.validation, self.held_out) < labels.max() + 1:
-            rule = "hold enough sequences to split: four of every class, and as many held out as there are classes"
-            raise InvalidInput("y", rule, f"{len(labels)} sequences, the rarest class {least} times")
-        rest, kept = train_test_split(everyone, test_size=self.held_out, stratify=labels, random_state=self.seed)
-        share = self.validation / (1 - self.held_out)
-        train, valid = train_test_split(rest, test_size=share, stratify=labels[rest], random_state=self.seed)
-        return train, valid, kept
-
-    def _record(self, values: NDArray[np.float32], labels: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """Time and error of every rule on every held-out sequence, (C, m) each: what the front and promises go by."""
-        evidence, rule = self.model_.evidence(values), self.rule_
-        chosen = [rule.decide(evidence, cost=cost) for cost in rule.costs.tolist()]
-        return np.stack([d.time for d in chosen]), np.stack([d.label != labels for d in chosen])
-
-    def _labels(self, y: ArrayLike, shape: tuple[int, ...]) -> Ints:
-        """Labels as indices; one that was not there when fitting is refused."""
-        self._fitted()
-        given = np.asarray(y)
-        if given.shape != shape:
-            raise InvalidInput("y", f"have shape {shape}, one label a sequence", f"shape {given.shape}")
-        place = np.searchsorted(self.classes_, given)
-        known = self.classes_[np.minimum(place, len(self.classes_) - 1)] == given
-        if not np.all(known):
-            raise InvalidInput("y", f"hold labels of {self.classes_.tolist()}", np.unique(given[~known]).tolist())
-        return np.asarray(place, dtype=np.int64)
-
-    def _plain_params(self) -> dict[str, Any]:
-        """Constructor arguments as JSON knows them."""
-        return {name: _plain(value) for name, value in self.get_params(deep=False).items()}
-
-
-OPTION_TYPES = {kind.__name__: kind for kind in (NetworkOptions, TrainingOptions, ConvexOptions, ProcessOptions)}
-
-
-def _plain(value: Any) -> Any:
-    if type(value).__name__ in OPTION_TYPES:
-        return {"kind": type(value).__name__, **asdict(value)}
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def _from_plain(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: _option(value) if isinstance(value, dict) else value for name, value in params.items()}
-
-
-def _option(value: dict[str, Any]) -> Any:
-    return OPTION_TYPES[value["kind"]](**{name: part for name, part in value.items() if name != "kind"})
-
-
-def _encode(y: ArrayLike, count: int) -> tuple[NDArray[Any], Ints]:
-    """Distinct labels in order, and each sequence's place among them."""
-    given = np.asarray(y)
-    if given.shape != (count,):
-        raise InvalidInput("y", f"have shape ({count},), one label a sequence", f"shape {given.shape}")
-    if given.dtype.kind == "f" and not np.all(np.isfinite(given)):
-        raise InvalidInput("y", "be known for every sequence", "NaN or infinite labels")
-    try:
-        classes, labels = np.unique(given, return_inverse=True)
-    except TypeError:
-        raise InvalidInput("y", "hold labels that can be compared", f"labels of dtype {given.dtype}") from None
-    if len(classes) < 2:
-        raise InvalidInput("y", "hold two classes at least", classes.tolist())
-    return classes, labels.astype(np.int64)
+            raise InvalidInput("costs", "be numbers", f"{self.costs!r:.60}") from None

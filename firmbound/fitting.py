@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats
+from firmbound.arrays import Floats, Ints, check_lengths
 from firmbound.backward_induction import Progress, induce
 from firmbound.continuation.convex import ConvexFitter, ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessFitter, ProcessOptions
@@ -27,6 +27,7 @@ Options = ConvexOptions | ProcessOptions
 def fit_stopping_rule(
     evidence: ArrayLike,
     *,
+    lengths: ArrayLike | None = None,
     costs: ArrayLike,
     penalty: ArrayLike = 10.0,
     prior: ArrayLike | None = None,
@@ -40,6 +41,7 @@ def fit_stopping_rule(
 ) -> StoppingRule:
     """Fit the rules of all `costs` on evidence (n, T, K), which needs no labels.
 
+    lengths: (n,) observations of each sequence, where some end before T; those are decided at their end.
     penalty: a number, a (K,) vector or a (K, K) matrix (row = true class, column = decision). prior: (K,), uniform by
     default. delay: (T,) factors on the cost of each observation. method: "cfl", concave surfaces, or "gp", Gaussian
     processes, which know how sure they are: with a `confidence` above one half the rule stops only when stopping is
@@ -55,7 +57,10 @@ def fit_stopping_rule(
     problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
     chances = class_prior(prior, classes)
     fitter = make_fitter(method, problem, chances, options, seed=seed)
-    rule = fit_from_slices(lambda t: values[:, t - 1], chances, problem, fitter, schedule=schedule, progress=progress)
+    ends = None if lengths is None else check_lengths(lengths, count=len(values), horizon=horizon)
+    rule = fit_from_slices(
+        lambda t: values[:, t - 1], chances, problem, fitter, lengths=ends, schedule=schedule, progress=progress
+    )
     return rule.with_confidence(confidence)
 
 
@@ -65,11 +70,16 @@ def fit_from_slices(
     problem: DecisionProblem,
     fitter: SurfaceFitter,
     *,
+    lengths: Ints | None = None,
     schedule: Schedule | None = None,
     progress: Progress | None = None,
 ) -> StoppingRule:
     """As `fit_stopping_rule`, asking for evidence one time step at a time: it may lie on disk, larger than memory."""
-    surfaces = induce(evidence_at, prior, problem, fitter, schedule=schedule, progress=progress)
+    ends = None if lengths is None or lengths.min() == problem.horizon else lengths
+    if ends is not None and ends.max() < problem.horizon:
+        rule = f"reach the horizon, {problem.horizon}, once at least"
+        raise InvalidInput("lengths", rule, f"at most {ends.max()}", "Cut the evidence to the longest sequence.")
+    surfaces = induce(evidence_at, prior, problem, fitter, lengths=ends, schedule=schedule, progress=progress)
     return StoppingRule(problem, prior, fitter.statistic, surfaces)
 
 

@@ -1,7 +1,7 @@
 """Series that arrive one observation at a time: one stream, or thousands advanced together.
 
-A stream's state has a fixed size: the last N + 1 projected observations, the evidence, the time and the decision.
-Streams are the definition; whole sequences are the fast path, and tests hold them equal.
+A stream's state has a fixed size: what its reader keeps, the time and the decision. Streams are the definition; whole
+sequences are the fast path, and tests hold them equal.
 """
 
 from __future__ import annotations
@@ -10,27 +10,28 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from firmbound.arrays import Bools, Floats, Ints, finite_array
+from firmbound.arrays import Bools, Floats, Ints
 from firmbound.errors import BundleError, InvalidInput
+from firmbound.readers import EvidenceReader
 from firmbound.remaining_time import RemainingTime
+from firmbound.series import Missing, is_missing, observations
 from firmbound.stopping_rule import StoppingRule
-from firmbound.tandem.model import TandemModel
 
 
 @dataclass(frozen=True)
 class StreamParts:
     """What the streams of one classifier share. classes: the caller's labels, by index."""
 
-    model: TandemModel
+    reader: EvidenceReader
     rule: StoppingRule
     remaining: RemainingTime
     classes: NDArray[Any]
     cost: float
+    missing: Missing = "refuse"
 
     @property
     def cost_index(self) -> int:
@@ -38,10 +39,10 @@ class StreamParts:
 
 
 class StreamStep(NamedTuple):
-    """How things stand after `time` observations. A decision stays as it fell, whatever is pushed later.
+    """How things stand after `time` steps. A decision stays as it fell, whatever is pushed later.
 
-    label: in the caller's words, the best decision as things stand. expected_remaining_time: further observations that
-    the rule is going to ask for; 0 once it has decided.
+    label: in the caller's words, the best decision as things stand. expected_remaining_time: further steps that the
+    rule is going to ask for; 0 once it has decided.
     """
 
     decided: bool
@@ -54,11 +55,12 @@ class StreamStep(NamedTuple):
 
 
 class EarlyStream:
-    """One series: `push` an observation (d,) at a time until a step says decided."""
+    """One series: `push` an observation (d,) at a time until a step says decided; `end` if there are no more."""
 
     def __init__(self, parts: StreamParts, state: bytes | None = None) -> None:
-        self.parts, self._evidence = parts, parts.model.stream()
-        self._index = parts.cost_index
+        self.parts, self._reader = parts, parts.reader.stream()
+        self._index, self._evidence = parts.cost_index, np.zeros(len(parts.classes))
+        self.time, self._ended = 0, False
         self.last: StreamStep | None = None
         if state is not None:
             self._resume(state)
@@ -66,31 +68,51 @@ class EarlyStream:
     def push(self, observation: ArrayLike) -> StreamStep:
         if self.last is not None and self.last.decided:
             return self.last
-        self.last = self._step(self._evidence.push(observation))
+        given = observations(observation, (self.parts.reader.dimension,), self.parts.missing)
+        if not is_missing(given, self.parts.missing):
+            self._evidence = self._reader.push(given)
+        self.time += 1
+        self.last = self._step()
         return self.last
 
-    def _step(self, evidence: Floats) -> StreamStep:
-        parts, t = self.parts, self._evidence.time
-        step = parts.rule.step(evidence, t=t, cost=parts.cost)
-        left = 0.0 if step.decided else parts.remaining(t, self._index, step.stopping_risk)
+    def end(self) -> StreamStep:
+        """The series has ended: decide with what there is."""
+        if self.last is None:
+            raise InvalidInput("stream", "have an observation at least before it ends", "none")
+        if not self.last.decided:
+            self._ended = True
+            self.last = self._step()
+        return self.last
+
+    def _step(self) -> StreamStep:
+        parts, t = self.parts, self.time
+        step = parts.rule.step(self._evidence, t=t, cost=parts.cost)
+        decided = step.decided or self._ended
+        left = 0.0 if decided else parts.remaining(t, self._index, step.stopping_risk)
         label = parts.classes[step.label]
-        return StreamStep(step.decided, label, t, step.posterior, step.stopping_risk, step.continuation_risk, left)
+        return StreamStep(decided, label, t, step.posterior, step.stopping_risk, step.continuation_risk, left)
 
     def state(self) -> bytes:
         """All that another process needs to go on, with the same classifier."""
         decided = self.last is not None and self.last.decided
-        return save(self._evidence.state() | {"decided": np.array([decided])})
+        stands = np.array([self.time, int(self._ended), int(decided)])
+        return save({f"reader/{name}": np.array(part) for name, part in self._reader.state().items()} | {"at": stands})
 
     def _resume(self, state: bytes) -> None:
         try:
             arrays = load(state)
-            decided = bool(arrays.pop("decided")[0])
-            evidence = self._evidence.restore(arrays)
+            time, ended, decided = (int(number) for number in arrays["at"])
+            kept = {name.removeprefix("reader/"): part for name, part in arrays.items() if name != "at"}
+            evidence = self._reader.restore(kept)
+            if not self._reader.time <= time <= self.parts.rule.problem.horizon or not np.isfinite(evidence).all():
+                raise ValueError(f"it stands at step {time} after {self._reader.time} observations")
         except (SafetensorError, KeyError, IndexError, TypeError, ValueError) as problem:
             raise BundleError(f"This is no state of a stream of this classifier: {problem}.") from None
-        if self._evidence.time:
-            self.last = self._step(evidence)
-            if self.last.decided != decided:
+        self.time, self._ended = time, bool(ended)
+        self._evidence = evidence if self._reader.time else self._evidence
+        if time:
+            self.last = self._step()
+            if self.last.decided != bool(decided):
                 raise BundleError("This is the state of a stream with another rule or cost.")
 
 
@@ -104,6 +126,7 @@ class PoolSteps:
     posterior: Floats
     stopping_risk: Floats
     continuation_risk: Floats
+    expected_remaining_time: Floats
 
 
 class StreamPool:
@@ -113,37 +136,48 @@ class StreamPool:
     """
 
     def __init__(self, parts: StreamParts, streams: int) -> None:
-        if streams < 1:
-            raise InvalidInput("streams", "be at least 1", streams)
-        self.parts, self.streams = parts, streams
-        network, rule = parts.model.network, parts.rule
-        classes = rule.problem.classes
-        self._window = torch.zeros(streams, network.options.order + 1, network.options.projection)
-        self._evidence = torch.zeros(streams, classes)
-        self._log_shares = torch.as_tensor(np.log(parts.model.shares), dtype=torch.float32)
-        self.time = np.zeros(streams, dtype=np.int64)
-        self.decided = np.zeros(streams, dtype=np.bool_)
-        self.label = np.zeros(streams, dtype=np.int64)
-        self._posterior = np.tile(rule.prior, (streams, 1))
-        self._stopping, self._going_on = np.full(streams, np.nan), np.full(streams, np.nan)
+        if isinstance(streams, bool) or not isinstance(streams, int | np.integer) or streams < 1:
+            raise InvalidInput("streams", "be a whole number from 1", streams)
+        self.parts, self.streams = parts, int(streams)
+        self._reader, self._index = parts.reader.pool(self.streams), parts.cost_index
+        classes = parts.rule.problem.classes
+        self.time = np.zeros(self.streams, dtype=np.int64)
+        self.decided = np.zeros(self.streams, dtype=np.bool_)
+        self.label = np.zeros(self.streams, dtype=np.int64)
+        self._evidence = np.zeros((self.streams, classes))
+        self._posterior = np.tile(parts.rule.prior, (self.streams, 1))
+        self._stopping, self._going_on, self._left = (np.full(self.streams, np.nan) for _ in range(3))
 
     def reset(self, streams: ArrayLike) -> None:
         """Begin new series at these places."""
         chosen = self._places(streams)
-        self.time[chosen], self.decided[chosen] = 0, False
+        self._reader.reset(chosen)
+        self.time[chosen], self.decided[chosen], self._evidence[chosen] = 0, False, 0.0
 
-    def push(self, observations: ArrayLike, streams: ArrayLike | None = None) -> PoolSteps:
+    def push(self, observation: ArrayLike, streams: ArrayLike | None = None) -> PoolSteps:
         """One observation (m, d) for each of m streams, all by default. Those that have decided stay as they are."""
         chosen = np.arange(self.streams) if streams is None else self._places(streams)
-        values = finite_array("observations", observations, ndim=2, shape_words="(m, d)")
-        if values.shape != (len(chosen), self.parts.model.network.dimension):
-            wanted = (len(chosen), self.parts.model.network.dimension)
-            raise InvalidInput("observations", f"have shape {wanted}, a row a stream", f"shape {values.shape}")
-        open_ones = ~self.decided[chosen]
-        moving = chosen[open_ones]
-        if len(moving):
-            self._advance(moving, values[open_ones].astype(np.float32))
-            self._decide(moving)
+        missing = self.parts.missing
+        values = observations(observation, (len(chosen), self.parts.reader.dimension), missing)
+        moving = ~self.decided[chosen]
+        there = moving if missing == "refuse" else moving & ~np.isnan(values).any(axis=1)
+        now = chosen[there]
+        if len(now):
+            self._evidence[now] = self._reader.advance(now, values[there])
+        if moving.any():
+            self.time[chosen[moving]] += 1
+            self._decide(chosen[moving])
+        return self._steps(chosen)
+
+    def end(self, streams: ArrayLike) -> PoolSteps:
+        """These series have ended: decide with what there is."""
+        chosen = self._places(streams)
+        if not self.time[chosen].all():
+            raise InvalidInput("streams", "have an observation at least before they end", "some without")
+        self.decided[chosen], self._left[chosen] = True, 0.0
+        return self._steps(chosen)
+
+    def _steps(self, chosen: Ints) -> PoolSteps:
         return PoolSteps(
             self.decided[chosen],
             self.label[chosen],
@@ -151,41 +185,25 @@ class StreamPool:
             self._posterior[chosen],
             self._stopping[chosen],
             self._going_on[chosen],
+            self._left[chosen],
         )
-
-    @torch.inference_mode()
-    def _advance(self, moving: Ints, values: NDArray[np.float32]) -> None:
-        """Evidence of one more observation, streams with windows of one length at a time."""
-        model, places = self.parts.model, self._window.shape[1]
-        where = torch.as_tensor(moving)
-        recent = self._window[where].roll(-1, dims=1)
-        recent[:, -1] = model.network.project(torch.as_tensor(values))
-        self._window[where] = recent
-        self.time[moving] += 1
-        length = np.minimum(self.time[moving], places)
-        for size in np.unique(length):
-            here = np.flatnonzero(length == size)
-            seen = model.network.of_projected(recent[torch.as_tensor(here), places - int(size) :])[:, 0]
-            now = where[torch.as_tensor(here)]
-            grown = torch.as_tensor(self.time[moving[here]] > places)[:, None]
-            before = seen[:, -2] if size > 1 else self._log_shares
-            anew = seen[:, -1] - self._log_shares
-            added = self._evidence[now] + seen[:, -1] - before
-            self._evidence[now] = anew if model.oblivious else torch.where(grown, added, anew)
 
     def _decide(self, moving: Ints) -> None:
         rule, cost = self.parts.rule, self.parts.cost
-        evidence = self._evidence[torch.as_tensor(moving)].double().numpy() / self.parts.model.temperature
-        for t in np.unique(self.time[moving]):
-            here = np.flatnonzero(self.time[moving] == t)
-            now = moving[here]
-            found = rule.outlook(evidence[here], t=int(t), cost=cost)
+        for t in np.unique(self.time[moving]).tolist():
+            now = moving[self.time[moving] == t]
+            found = rule.outlook(self._evidence[now], t=t, cost=cost)
             self.decided[now], self.label[now], self._posterior[now] = found.decided, found.label, found.posterior
             self._stopping[now], self._going_on[now] = found.stopping_risk, found.continuation_risk
+            left = 0.0 if t == rule.problem.horizon else self.parts.remaining.each(t, self._index, found.stopping_risk)
+            self._left[now] = np.where(found.decided, 0.0, left)
 
     def _places(self, streams: ArrayLike) -> Ints:
-        chosen = np.asarray(streams)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu":
+        try:
+            chosen = np.asarray(streams)
+        except ValueError:
+            chosen = np.zeros((1, 1))
+        if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and len(chosen)):
             raise InvalidInput("streams", "be whole numbers, one a stream", f"{streams!r:.60}")
         if len(chosen) and (chosen.min() < 0 or chosen.max() >= self.streams or len(np.unique(chosen)) < len(chosen)):
             raise InvalidInput("streams", f"be different ones of 0..{self.streams - 1}", f"{streams!r:.60}")

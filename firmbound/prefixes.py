@@ -1,6 +1,6 @@
 """Evidence from classifiers that people already have: they read prefixes of a series and say how likely each class is.
 
-Two ways: `prefix_posteriors` asks anything that can be called on a prefix (a torch module, a pipeline), and
+Two ways: `PrefixFunction` asks anything that can be called on a prefix (a torch module, a pipeline), and
 `PrefixClassifiers` fits a scikit-learn classifier at some numbers of observations. Between two of those nothing new is
 believed. A stopping rule must not be fitted on beliefs of classifiers about their own training sequences, which are too
 sure: `PrefixClassifiers.fit` hands out those of classifiers that had not seen them.
@@ -9,6 +9,7 @@ sure: `PrefixClassifiers.fit` hands out those of classifiers that had not seen t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,17 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
-from firmbound.arrays import Floats, Ints, class_labels, finite_array
-from firmbound.errors import InvalidInput
+from firmbound.arrays import Bools, Floats, Ints, check_lengths, class_labels, finite_array
+from firmbound.bundle import read_bundle, write_bundle
+from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import check_posteriors, class_prior, evidence_from_posteriors
+from firmbound.prefix_streams import PrefixPool, PrefixStream
+
+KIND = "prefix-classifiers"
+Classify = Callable[[NDArray[Any]], Any]
 
 
-def prefix_posteriors(
-    classify: Callable[[NDArray[Any]], ArrayLike], features: ArrayLike, checkpoints: Sequence[int] | None = None
-) -> Floats:
+def prefix_posteriors(classify: Classify, features: ArrayLike, checkpoints: Sequence[int] | None = None) -> Floats:
     """(n, T, K) posteriors of a callable that takes prefixes (n, t, d) and gives (n, K) posteriors.
 
     checkpoints: numbers of observations at which it is asked, by default every one from 1 to T; from one to the next
@@ -31,18 +35,78 @@ def prefix_posteriors(
     """
     values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
     asked = check_checkpoints(checkpoints, values.shape[1])
-    found: list[NDArray[Any]] = []
-    for t in asked:
-        answer = classify(values[:, :t])
-        answer = answer.detach().cpu().numpy() if hasattr(answer, "detach") else np.asarray(answer)
-        if answer.ndim != 2 or len(answer) != len(values) or (found and answer.shape != found[0].shape):
-            wanted = f"({len(values)}, {found[0].shape[1] if found else 'K'})"
-            raise InvalidInput("classify", f"give posteriors of shape {wanted}", f"shape {answer.shape} at t = {t}")
-        found.append(answer)
-    return check_posteriors(_carried_on(np.stack(found, axis=1), asked, values.shape[1]))
+    found = [_answer(classify, values[:, :t]) for t in asked.tolist()]
+    if len({answer.shape for answer in found}) > 1:
+        raise InvalidInput("classify", "know the same classes at every t", sorted({a.shape for a in found}))
+    return _carried_on(np.stack(found, axis=1), asked, values.shape[1])
 
 
-class PrefixClassifiers:
+class PrefixReader:
+    """What all readers of prefixes share. asked: numbers of observations at which they answer, (C,), from 1."""
+
+    asked: Ints
+    shares: Floats
+    dimension: int
+
+    def posteriors(self, place: int, prefixes: NDArray[Any]) -> Floats:
+        """(n, asked[place], d) -> (n, K)."""
+        raise NotImplementedError
+
+    def evidence(self, features: ArrayLike) -> Floats:
+        """(n, T, d) -> (n, T, K) of new sequences; after the last checkpoint, nothing new is believed."""
+        values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
+        if not hasattr(self, "asked"):
+            raise InvalidInput("classifiers", "be fitted", "none yet", "Call fit(X, y) first.")
+        if values.shape[2] != self.dimension or values.shape[1] < 1:
+            rule = f"hold an observation at least, each of {self.dimension} numbers"
+            raise InvalidInput("features", rule, f"shape {values.shape}")
+        reached = self.asked[self.asked <= values.shape[1]]
+        found = [self.evidence_at(place, values[:, :t]) for place, t in enumerate(reached.tolist())]
+        return _carried_on(np.stack(found, axis=1), reached, values.shape[1])
+
+    def evidence_at(self, place: int, prefixes: NDArray[Any]) -> Floats:
+        """(n, t, d) at one checkpoint -> (n, K). Posteriors hold the shares of the sequences they were learned from."""
+        return evidence_from_posteriors(self.posteriors(place, prefixes)[:, None], self.shares)[:, 0]
+
+    def stream(self) -> PrefixStream:
+        return PrefixStream(self)
+
+    def pool(self, streams: int) -> PrefixPool:
+        return PrefixPool(self, streams)
+
+
+class PrefixFunction(PrefixReader):
+    """A callable on prefixes, as `prefix_posteriors` asks it. shares: of the classes where it learned.
+
+    What it computes cannot be saved with a classifier; whoever loads one hands the callable over again.
+    """
+
+    def __init__(
+        self, classify: Classify, *, dimension: int, shares: Floats, horizon: int, checkpoints: Sequence[int] | None
+    ) -> None:
+        self.classify, self.dimension, self.shares = classify, dimension, shares
+        self.asked = check_checkpoints(checkpoints, horizon)
+
+    def posteriors(self, place: int, prefixes: NDArray[Any]) -> Floats:
+        return _answer(self.classify, prefixes, len(self.shares))
+
+    def save(self, path: str | Path) -> None:
+        arrays = {"shares": self.shares, "asked": self.asked}
+        write_bundle(path, kind="prefix-function", header={"dimension": self.dimension}, arrays=arrays)
+
+    @classmethod
+    def load(cls, path: str | Path, classify: Classify | None) -> PrefixFunction:
+        header, arrays = read_bundle(path, kind="prefix-function")
+        if classify is None:
+            raise BundleError(
+                f"{path} reads posteriors of a callable, which is not saved with it. Load with `classify`."
+            )
+        asked = arrays["asked"].tolist()
+        shares = class_prior(arrays["shares"], len(arrays["shares"]))
+        return cls(classify, dimension=header["dimension"], shares=shares, horizon=asked[-1], checkpoints=asked)
+
+
+class PrefixClassifiers(PrefixReader):
     """A scikit-learn classifier fitted anew at each checkpoint, on prefixes laid out as one long row.
 
     >>> reader = PrefixClassifiers(LogisticRegression(max_iter=1000), classes=10)
@@ -68,44 +132,78 @@ class PrefixClassifiers:
         self.estimator, self.classes, self.checkpoints = estimator, classes, checkpoints
         self.prior, self.folds, self.seed = class_prior(prior, classes), folds, seed
 
-    def fit(self, features: ArrayLike, labels: ArrayLike) -> Floats:
-        """Fit on all sequences for what is to come; hand back (n, T, K) evidence by classifiers of other folds."""
+    def fit(self, features: ArrayLike, labels: ArrayLike, lengths: ArrayLike | None = None) -> Floats:
+        """Fit on all sequences for what is to come; hand back (n, T, K) evidence by classifiers of other folds.
+
+        lengths: (n,) observations of each, where they differ. A classifier of t observations learns from the sequences
+        that have so many; checkpoints that too few reach are left out.
+        """
         values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
         known = class_labels("labels", labels, count=len(values), classes=self.classes)
-        least = int(np.bincount(known, minlength=self.classes).min())
-        if least < self.folds:
+        ends = check_lengths(lengths, count=len(values), horizon=values.shape[1])
+        asked = check_checkpoints(self.checkpoints, values.shape[1])
+        least = [int(np.bincount(known[ends >= t], minlength=self.classes).min()) for t in asked.tolist()]
+        if least[0] < self.folds:
             rule = f"hold every class {self.folds} times at least, once a fold"
-            raise InvalidInput("labels", rule, f"one that occurs {least} times", "Use fewer folds or more sequences.")
+            got = f"one that occurs {least[0]} times"
+            raise InvalidInput("labels", rule, got, "Use fewer folds or more sequences.")
         self.shares = np.bincount(known, minlength=self.classes) / len(known)
-        self.asked = check_checkpoints(self.checkpoints, values.shape[1])
-        self.horizon = values.shape[1]
-        parts = list(StratifiedKFold(self.folds, shuffle=True, random_state=self.seed).split(values[:, 0], known))
+        self.sequences, self.dimension = len(known), values.shape[2]
+        self.asked = asked[[count >= self.folds for count in least]]
         out_of_fold = np.empty((len(values), len(self.asked), self.classes))
-        self.fitted = []
-        for place, t in enumerate(self.asked):
-            rows = values[:, :t].reshape(len(values), -1)
-            for seen, unseen in parts:
-                model = clone(self.estimator).fit(rows[seen], known[seen])
-                out_of_fold[unseen, place] = model.predict_proba(rows[unseen])
-            self.fitted.append(clone(self.estimator).fit(rows, known))
-        return self._evidence(_carried_on(out_of_fold, self.asked, self.horizon))
+        self.fitted: list[Any] = []
+        for place, t in enumerate(self.asked.tolist()):
+            if place:
+                out_of_fold[:, place] = out_of_fold[:, place - 1]
+            self.fitted.append(self._fit_at(values[:, :t], known, ends >= t, out_of_fold[:, place]))
+        evidence = evidence_from_posteriors(out_of_fold, self.shares)
+        return _carried_on(evidence, self.asked, values.shape[1])
 
-    def evidence(self, features: ArrayLike) -> Floats:
-        """(n, T, d) -> (n, T, K) of new sequences."""
-        values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
-        if not hasattr(self, "fitted"):
-            raise InvalidInput("classifiers", "be fitted", "none yet", "Call fit(X, y) first.")
-        if values.shape[1] != self.horizon:
-            raise InvalidInput("features", f"hold {self.horizon} observations", f"shape {values.shape}")
-        found = [
-            model.predict_proba(values[:, :t].reshape(len(values), -1))
-            for t, model in zip(self.asked, self.fitted, strict=True)
-        ]
-        return self._evidence(_carried_on(np.stack(found, axis=1), self.asked, self.horizon))
+    def posteriors(self, place: int, prefixes: NDArray[Any]) -> Floats:
+        return self._smooth(self.fitted[place].predict_proba(_rows(prefixes)))
 
-    def _evidence(self, posteriors: Floats) -> Floats:
-        # Posteriors hold the shares of the sequences they were learned from, not what is believed elsewhere.
-        return evidence_from_posteriors(posteriors, self.shares)
+    def save(self, path: str | Path) -> None:
+        """The fitted classifiers as skops writes them: arrays and names of scikit-learn's classes; no pickle."""
+        from skops.io import dumps
+
+        arrays: dict[str, NDArray[Any]] = {"shares": self.shares, "asked": self.asked, "prior": self.prior}
+        for t, model in zip(self.asked.tolist(), self.fitted, strict=True):
+            arrays[f"classifier/{t}"] = np.frombuffer(dumps(model), np.uint8)
+        header = {"dimension": self.dimension, "sequences": self.sequences}
+        write_bundle(path, kind=KIND, header=header, arrays=arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> PrefixClassifiers:
+        from skops.io import loads
+        from skops.io.exceptions import UntrustedTypesFoundException
+
+        header, arrays = read_bundle(path, kind=KIND)
+        try:
+            asked = arrays["asked"]
+            fitted = [loads(arrays[f"classifier/{t}"].tobytes()) for t in asked.tolist()]
+            loaded = cls(fitted[0], len(arrays["shares"]), checkpoints=asked.tolist(), prior=arrays["prior"])
+            loaded.asked, loaded.fitted, loaded.shares = asked, fitted, arrays["shares"]
+            loaded.dimension, loaded.sequences = int(header["dimension"]), int(header["sequences"])
+        except UntrustedTypesFoundException as problem:
+            raise BundleError(f"{path} holds a classifier of a type that is not loaded unseen: {problem}") from None
+        except Exception as problem:
+            raise BundleError(f"{path} holds no classifiers that this version can read: {problem!r}") from None
+        return loaded
+
+    def _fit_at(self, prefixes: NDArray[Any], known: Ints, there: Bools, out_of_fold: Floats) -> Any:
+        """The classifier of one checkpoint; fills in what those of other folds say of the sequences that reach it."""
+        rows, labels = _rows(prefixes[there]), known[there]
+        found = np.empty((len(rows), self.classes))
+        for seen, unseen in StratifiedKFold(self.folds, shuffle=True, random_state=self.seed).split(rows, labels):
+            model = clone(self.estimator).fit(rows[seen], labels[seen])
+            found[unseen] = self._smooth(model.predict_proba(rows[unseen]))
+        out_of_fold[there] = found
+        return clone(self.estimator).fit(rows, labels)
+
+    def _smooth(self, posteriors: NDArray[Any]) -> Floats:
+        """As though one more sequence had been seen, of which nobody knows the class: nothing is impossible."""
+        blank = 1.0 / self.classes
+        return np.asarray((self.sequences * posteriors + blank) / (self.sequences + 1), dtype=np.float64)
 
 
 def check_checkpoints(checkpoints: Sequence[int] | None, horizon: int) -> Ints:
@@ -118,7 +216,21 @@ def check_checkpoints(checkpoints: Sequence[int] | None, horizon: int) -> Ints:
     return asked.astype(np.int64)
 
 
-def _carried_on(posteriors: Floats, asked: Ints, horizon: int) -> Floats:
+def _rows(prefixes: NDArray[Any]) -> Floats:
+    return np.asarray(prefixes.reshape(len(prefixes), -1), dtype=np.float64)
+
+
+def _answer(classify: Classify, prefixes: NDArray[Any], classes: int | None = None) -> Floats:
+    answer = classify(prefixes)
+    found = answer.detach().cpu().numpy() if hasattr(answer, "detach") else np.asarray(answer)
+    if found.ndim != 2 or len(found) != len(prefixes) or classes not in (None, found.shape[1]):
+        wanted = f"({len(prefixes)}, {classes or 'K'})"
+        at = prefixes.shape[1]
+        raise InvalidInput("classify", f"give posteriors of shape {wanted}", f"shape {found.shape} at t = {at}")
+    return check_posteriors(found[:, None])[:, 0]
+
+
+def _carried_on(answers: Floats, asked: Ints, horizon: int) -> Floats:
     """Answers at checkpoints, (n, C, K), as answers at every t, (n, T, K): the last one given stays."""
     latest = np.searchsorted(asked, np.arange(1, horizon + 1), side="right") - 1
-    return np.asarray(posteriors[:, latest], dtype=np.float64)
+    return np.asarray(answers[:, latest], dtype=np.float64)

@@ -25,13 +25,13 @@ class RemainingTime:
     means: Floats
 
     @classmethod
-    def of(cls, rule: StoppingRule, evidence: NDArray[Any]) -> RemainingTime:
-        """From (n, T, K) evidence of sequences like those to come."""
+    def of(cls, rule: StoppingRule, evidence: NDArray[Any], lengths: Ints | None = None) -> RemainingTime:
+        """From (n, T, K) evidence of sequences like those to come, which may end before T."""
         horizon, costs = rule.problem.horizon, rule.costs.tolist()
         edges = np.zeros((len(costs), horizon - 1, GROUPS - 1))
         means = np.ones((len(costs), horizon - 1, GROUPS))
         for index, cost in enumerate(costs):
-            time = rule.decide(evidence, cost=cost).time
+            time = rule.decide(evidence, cost=cost, lengths=lengths).time
             for t in range(1, horizon):
                 on = time > t
                 if on.any():
@@ -43,6 +43,10 @@ class RemainingTime:
         """Expected number of further observations after t < T of them, at this stopping risk."""
         group = int(np.searchsorted(self.edges[index, t - 1], risk))
         return float(self.means[index, t - 1, group])
+
+    def each(self, t: int, index: int, risks: Floats) -> Floats:
+        """The same for many at once, (n,) -> (n,)."""
+        return np.asarray(self.means[index, t - 1, np.searchsorted(self.edges[index, t - 1], risks)])
 
 
 def _groups(risk: Floats, left: Ints) -> tuple[Floats, Floats]:

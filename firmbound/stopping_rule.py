@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Bools, Floats, Ints
+from firmbound.arrays import Bools, Floats, Ints, check_lengths
 from firmbound.backward_induction import expected_minimum, statistic_of
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.continuation.affine import MinAffineSurface
@@ -144,20 +144,21 @@ class StoppingRule:
         scale = problem.scale
         return Step(stopping <= limit, label, t, belief, scale * stopping, scale * going_on)
 
-    def decide(self, evidence: ArrayLike, *, cost: float | None = None) -> Decisions:
-        """When and what is decided on whole sequences, (n, T, K) evidence."""
+    def decide(self, evidence: ArrayLike, *, cost: float | None = None, lengths: ArrayLike | None = None) -> Decisions:
+        """When and what is decided on whole sequences, (n, T, K) evidence; at the latest where they end, `lengths`."""
         values = check_evidence(evidence, horizon=self.problem.horizon, classes=self.problem.classes)
         n, horizon, _ = values.shape
         index = self.problem.cost_index(cost)
+        ends = check_lengths(lengths, count=n, horizon=horizon)
         time = np.full(n, horizon)
         label = np.empty(n, dtype=np.int64)
         waiting = np.arange(n)
         for t in range(1, horizon + 1):
             evidence_now = values[waiting, t - 1]
             belief = posterior(evidence_now, self.prior)
-            stop = np.ones(len(waiting), dtype=np.bool_)
+            stop = ends[waiting] <= t
             if t < horizon:
-                stop = self.problem.stopping_risk(belief) <= self._continuation(evidence_now, belief, t, index)[1]
+                stop |= self.problem.stopping_risk(belief) <= self._continuation(evidence_now, belief, t, index)[1]
             time[waiting[stop]] = t
             label[waiting[stop]] = self.problem.best_label(belief[stop])
             waiting = waiting[~stop]

@@ -1,6 +1,7 @@
 """Trajectory stores: labelled sequences in Zarr v3, sharded, self-describing, published whole or not at all.
 
-A store is a Zarr group with `labels` (n,), and `features` (n, T, d), `evidence` (n, T, K) or both. Its attributes say
+A store is a Zarr group with `labels` (n,), and `features` (n, T, d), `evidence` (n, T, K) or both; where sequences end
+at different times, also with `lengths` (n,). Its attributes say
 what the data are and list every file with its size, so that a store that lost a file is refused rather than read as
 zeros. Sequences are cut into shards of SHARD_ROWS, a file for each array; inside a shard, features lie in chunks of
 whole sequences and evidence in chunks of one time step: training reads the former, backward induction the latter.
@@ -31,11 +32,15 @@ SCHEMA_VERSION = 1
 SHARD_ROWS = 4_000
 CHUNK_ROWS = 100
 ATTRIBUTE = "firmbound"
+ARRAYS = ("labels", "lengths", "features", "evidence")
 
 
 @dataclass(frozen=True)
 class StoreDescription:
-    """What the data are. Shapes follow: features (n, T, d), evidence (n, T, K); 0 dimensions mean no features."""
+    """What the data are. Shapes follow: features (n, T, d), evidence (n, T, K); 0 dimensions mean no features.
+
+    unequal: sequences end at different times, and the store holds their lengths.
+    """
 
     dataset: str
     split: str
@@ -46,6 +51,7 @@ class StoreDescription:
     dimension: int
     prior: tuple[float, ...]
     evidence: bool
+    unequal: bool = False
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -54,6 +60,15 @@ class StoreDescription:
                 raise InvalidInput(name, f"be at least {least}", getattr(self, name))
         if len(self.prior) != self.classes:
             raise InvalidInput("prior", f"hold {self.classes} probabilities", self.prior)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the arrays there are."""
+        each = (self.sequences, self.horizon)
+        found: dict[str, tuple[int, ...]] = {"labels": each[:1], "lengths": each[:1] if self.unequal else ()}
+        found["features"] = (*each, self.dimension) if self.dimension else ()
+        found["evidence"] = (*each, self.classes) if self.evidence else ()
+        return {name: shape for name, shape in found.items() if shape}
 
     @property
     def shards(self) -> int:
@@ -78,6 +93,8 @@ class StoreWriter:
         n, horizon = about.sequences, about.horizon
         shard = min(SHARD_ROWS, n)
         _create(group, "labels", (n,), np.dtype(np.int64), chunk=(shard,), shard=(shard,))
+        if about.unequal:
+            _create(group, "lengths", (n,), np.dtype(np.int64), chunk=(shard,), shard=(shard,))
         if about.dimension:
             rows = min(CHUNK_ROWS, shard)
             shape = (n, horizon, about.dimension)
@@ -95,7 +112,8 @@ class StoreWriter:
                 "batch", f"hold the {rows.stop - rows.start} sequences of shard {shard}", len(batch.labels)
             )
         group = zarr.open_group(self.folder, mode="r+")
-        for name, part in (("labels", batch.labels), ("features", batch.features), ("evidence", batch.evidence)):
+        for name in ARRAYS:
+            part = getattr(batch, name)
             if (part is not None) != (name in group):
                 raise InvalidInput(name, "be given exactly when the store's description has it", part is not None)
             if part is not None:
@@ -108,14 +126,12 @@ class StoreWriter:
                 with np.errstate(over="ignore"):
                     stored = part.astype(array.dtype)
                 # Also after the cast: a number may be finite, yet too large for what is stored.
-                array[rows] = (
-                    stored if name == "labels" else finite_array(name, stored, ndim=3, shape_words="(n, T, .)")
-                )
+                array[rows] = stored if part.ndim == 1 else finite_array(name, stored, ndim=3, shape_words="(n, T, .)")
 
     def finish(self) -> None:
         """Write the description and the list of files: without these a store is not one."""
         about = self.description
-        for name in ("labels", *(["features"] if about.dimension else []), *(["evidence"] if about.evidence else [])):
+        for name in about.shapes:
             written = len([file for file in (self.folder / name / "c").rglob("*") if file.is_file()])
             if written != about.shards:
                 raise StoreError(
@@ -150,6 +166,14 @@ class TrajectoryStore:
         """(n,)"""
         return np.asarray(self.read("labels"), dtype=np.int64)
 
+    @property
+    def lengths(self) -> Ints:
+        """(n,) observations of each sequence."""
+        about = self.description
+        if not about.unequal:
+            return np.full(about.sequences, about.horizon)
+        return np.asarray(self.read("lengths"), dtype=np.int64)
+
     def evidence_at(self, t: int) -> NDArray[Any]:
         """(n, K) evidence after t observations, t in 1..T: reads 1/T of the array."""
         if not 1 <= t <= self.description.horizon:
@@ -170,15 +194,11 @@ class TrajectoryStore:
                 classes=about.classes,
                 features=self.read("features", rows) if features and about.dimension else None,
                 evidence=self.read("evidence", rows) if about.evidence else None,
+                lengths=self.read("lengths", rows) if about.unequal else None,
             )
 
     def _check_shapes(self) -> None:
-        about = self.description
-        wanted: dict[str, tuple[int, ...]] = {"labels": (about.sequences,)}
-        if about.dimension:
-            wanted["features"] = (about.sequences, about.horizon, about.dimension)
-        if about.evidence:
-            wanted["evidence"] = (about.sequences, about.horizon, about.classes)
+        wanted = self.description.shapes
         found = {name: array.shape for name, array in self._group.arrays()}
         if found != wanted:
             raise StoreError(f"{self.path} is described wrongly: it says {wanted} and holds {found}.")

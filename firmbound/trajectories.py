@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Ints, class_labels, finite_array
+from firmbound.arrays import Ints, check_lengths, class_labels, finite_array
 from firmbound.errors import InvalidInput
 
 
@@ -40,12 +40,16 @@ def check_step_evidence(evidence: ArrayLike, classes: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Labelled sequences: labels (n,) with features (n, T, d), evidence (n, T, K) or both."""
+    """Labelled sequences: labels (n,) with features (n, T, d), evidence (n, T, K) or both.
+
+    lengths: (n,) observations of each, where some end before T; what stands after an end is not data.
+    """
 
     labels: Ints
     classes: int
     features: NDArray[Any] | None = None
     evidence: NDArray[Any] | None = None
+    lengths: Ints | None = None
 
     def __post_init__(self) -> None:
         if self.features is None and self.evidence is None:
@@ -64,6 +68,9 @@ class Batch:
             array = getattr(self, name)
             if array is not None and array.shape[0] != count:
                 raise InvalidInput(name, f"have one row a label ({count})", f"shape {array.shape}")
+            if array is not None and self.lengths is not None:
+                ends = check_lengths(self.lengths, count=count, horizon=array.shape[1])
+                object.__setattr__(self, "lengths", ends)
 
 
 def join(batches: Sequence[Batch]) -> Batch:
@@ -74,7 +81,7 @@ def join(batches: Sequence[Batch]) -> Batch:
         return None if getattr(first, name) is None else np.concatenate([getattr(batch, name) for batch in batches])
 
     labels = np.concatenate([batch.labels for batch in batches])
-    return Batch(labels, first.classes, features=together("features"), evidence=together("evidence"))
+    return Batch(labels, first.classes, together("features"), together("evidence"), together("lengths"))
 
 
 @dataclass(frozen=True)

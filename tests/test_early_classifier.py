@@ -218,7 +218,7 @@ def test_before_fitting_nothing_is_decided(fresh):
         ({"y": ["a"] * 3}, "one label a sequence"),
         ({"y": np.where(np.arange(600) == 2, np.nan, 1.0)}, "known"),
         ({"y": np.where(np.arange(600) < 2, "rare", "often")}, "enough sequences"),
-        ({"held_out": 0.0}, "held_out"),
+        ({"held_out": 0.7}, "held_out"),
         ({"validation": 0.9}, "validation"),
         ({"cost": -1.0}, "costs"),
         ({"cost": "cheap"}, "cost"),

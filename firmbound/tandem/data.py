@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Ints, class_labels, finite_array
+from firmbound.arrays import Ints, check_lengths, class_labels, finite_array
 from firmbound.errors import InvalidInput
 from firmbound.store import CHUNK_ROWS, TrajectoryStore
 
@@ -35,10 +35,13 @@ def _digest(*arrays: NDArray[Any]) -> str:
 
 
 class SequenceSource(Protocol):
-    """n labelled sequences of features (n, T, d)."""
+    """n labelled sequences of features (n, T, d), of which `lengths` (n,) observations each are data."""
 
     @property
     def labels(self) -> Ints: ...
+
+    @property
+    def lengths(self) -> Ints: ...
 
     @property
     def horizon(self) -> int: ...
@@ -59,13 +62,15 @@ class SequenceSource(Protocol):
 class ArraySource:
     features: NDArray[Any]
     labels: Ints
+    lengths: Ints
 
     @classmethod
-    def of(cls, features: ArrayLike, labels: ArrayLike, classes: int) -> ArraySource:
+    def of(cls, features: ArrayLike, labels: ArrayLike, classes: int, lengths: ArrayLike | None = None) -> ArraySource:
         values = single_precision(features)
         if min(values.shape) < 1 or values.shape[1] < 2:
             raise InvalidInput("features", "hold a sequence of two observations at least", f"shape {values.shape}")
-        return cls(values, class_labels("labels", labels, count=len(values), classes=classes))
+        known = class_labels("labels", labels, count=len(values), classes=classes)
+        return cls(values, known, check_lengths(lengths, count=len(values), horizon=values.shape[1]))
 
     @property
     def horizon(self) -> int:
@@ -79,7 +84,7 @@ class ArraySource:
         return self.features[rows]
 
     def fingerprint(self) -> str:
-        return _digest(self.labels, np.ascontiguousarray(self.features))
+        return _digest(self.labels, self.lengths, np.ascontiguousarray(self.features))
 
 
 class StoreSource:
@@ -89,7 +94,7 @@ class StoreSource:
         self.store = store
         if not store.description.dimension:
             raise InvalidInput("store", "hold features", f"{store.path}, which has none")
-        self.labels = store.labels
+        self.labels, self.lengths = store.labels, store.lengths
 
     @property
     def horizon(self) -> int:
@@ -107,7 +112,13 @@ class StoreSource:
         return _digest(self.labels, np.frombuffer((self.store.path / "zarr.json").read_bytes(), dtype=np.uint8))
 
 
-def shuffled_batches(source: SequenceSource, batch: int, seed: tuple[int, ...]) -> Iterator[tuple[NDArray[Any], Ints]]:
+class LabelledBatch(NamedTuple):
+    features: NDArray[Any]
+    labels: Ints
+    lengths: Ints
+
+
+def shuffled_batches(source: SequenceSource, batch: int, seed: tuple[int, ...]) -> Iterator[LabelledBatch]:
     """Every sequence once, in batches of `batch` (the last may be smaller), in an order that `seed` decides.
 
     Chunks are drawn in a random order, and sequences are shuffled among POOL_CHUNKS of them at a time.
@@ -115,22 +126,23 @@ def shuffled_batches(source: SequenceSource, batch: int, seed: tuple[int, ...]) 
     random = np.random.default_rng(seed)
     count = len(source.labels)
     starts = random.permutation(np.arange(0, count, CHUNK_ROWS))
+    about = np.column_stack([source.labels, source.lengths])
     left_features: list[NDArray[Any]] = []
-    left_labels: list[Ints] = []
+    left_about: list[Ints] = []
     for first in range(0, len(starts), POOL_CHUNKS):
         rows = [slice(int(start), min(int(start) + CHUNK_ROWS, count)) for start in starts[first : first + POOL_CHUNKS]]
         features = np.concatenate([*left_features, *(source.read(part) for part in rows)])
-        labels = np.concatenate([*left_labels, *(source.labels[part] for part in rows)])
-        order = random.permutation(len(labels))
+        known = np.concatenate([*left_about, *(about[part] for part in rows)])
+        order = random.permutation(len(known))
         last = first + POOL_CHUNKS >= len(starts)
         whole = len(order) if last else len(order) // batch * batch
         for begin in range(0, whole, batch):
             chosen = order[begin : min(begin + batch, whole)]
-            yield features[chosen], labels[chosen]
-        left_features, left_labels = [features[order[whole:]]], [labels[order[whole:]]]
+            yield LabelledBatch(features[chosen], known[chosen, 0], known[chosen, 1])
+        left_features, left_about = [features[order[whole:]]], [known[order[whole:]]]
 
 
-def in_order(source: SequenceSource, batch: int) -> Iterator[tuple[NDArray[Any], Ints]]:
+def in_order(source: SequenceSource, batch: int) -> Iterator[LabelledBatch]:
     for start in range(0, len(source.labels), batch):
         rows = slice(start, min(start + batch, len(source.labels)))
-        yield source.read(rows), source.labels[rows]
+        yield LabelledBatch(source.read(rows), source.labels[rows], source.lengths[rows])

@@ -22,7 +22,7 @@ from firmbound.tandem.data import ArraySource, SequenceSource, single_precision
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.network import TandemNetwork
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
-from firmbound.tandem.streaming import TandemStream
+from firmbound.tandem.streaming import TandemPool, TandemStream
 from firmbound.tandem.training import Advance, Progress, Trainer, label_shares
 from firmbound.temperature import helpful_temperature
 
@@ -70,7 +70,8 @@ class TandemModel:
         rows = range(0, len(held_out.labels), BLOCK)
         evidence = np.concatenate([plain.evidence(held_out.read(slice(start, start + BLOCK))) for start in rows])
         shares = label_shares(held_out, len(self.prior))
-        return replace(plain, temperature=helpful_temperature(evidence, held_out.labels, shares))
+        found = helpful_temperature(evidence, held_out.labels, shares, held_out.lengths)
+        return replace(plain, temperature=found)
 
     def on(self, device: Device) -> TandemModel:
         """The same model, computing elsewhere."""
@@ -80,6 +81,16 @@ class TandemModel:
         """Evidence one observation at a time."""
         log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32)
         return TandemStream(self.network, log_shares, self.oblivious, self.temperature)
+
+    def pool(self, streams: int) -> TandemPool:
+        """Evidence of many series that are advanced together, on the CPU."""
+        model = self.on("cpu")
+        log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32)
+        return TandemPool(model.network, log_shares, self.oblivious, self.temperature, streams)
+
+    @property
+    def dimension(self) -> int:
+        return self.network.dimension
 
     def save(self, path: str | Path) -> None:
         network = self.network
@@ -113,7 +124,8 @@ def fit_tandem(
     features: ArrayLike,
     labels: ArrayLike,
     *,
-    validation: tuple[ArrayLike, ArrayLike],
+    validation: tuple[ArrayLike, ...],
+    lengths: ArrayLike | None = None,
     prior: ArrayLike | None = None,
     network: NetworkOptions | None = None,
     training: TrainingOptions | None = None,
@@ -124,6 +136,8 @@ def fit_tandem(
 ) -> TandemModel:
     """Train on features (n, T, d) with labels (n,); `validation` is such a pair too and decides when to stop.
 
+    lengths: (n,) observations of each sequence, where they differ; features after the end are not looked at. Those of
+    the validation sequences come third in `validation`.
     prior: (K,) class probabilities to believe in, by default the shares of the labels. calibrate: fit a temperature on
     the validation sequences and keep it if it helps. With a `checkpoint` folder, training that was
     killed goes on from its last epoch and ends as it would have.
@@ -135,8 +149,10 @@ def fit_tandem(
     if known.size == 0 or known.dtype.kind not in "iuf" or not bool(np.all(known == np.floor(known))):
         raise InvalidInput("labels", "be integers 0..K-1, one a sequence", f"{known.size} of dtype {known.dtype}")
     classes = int(known.max()) + 1
-    train = ArraySource.of(features, labels, classes)
-    held_out = ArraySource.of(*validation, classes)
+    if len(validation) not in (2, 3):
+        raise InvalidInput("validation", "hold features, labels and, where they differ, lengths", f"{len(validation)}")
+    train = ArraySource.of(features, labels, classes, lengths)
+    held_out = ArraySource.of(validation[0], validation[1], classes, *validation[2:])
     return fit_tandem_from(
         train,
         held_out,

@@ -1,4 +1,4 @@
-"""Evidence one observation at a time: a state of fixed size, equal to the batch form."""
+"""Evidence one observation at a time, of one series or of many: a state of fixed size, equal to the batch form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from firmbound.arrays import Floats, finite_array
+from firmbound.arrays import Floats, Ints, finite_array
 from firmbound.errors import InvalidInput
 from firmbound.tandem.network import TandemNetwork
 
@@ -77,3 +77,41 @@ class TandemStream:
     def _shown(self) -> Floats:
         evidence = np.asarray(self._evidence.cpu(), dtype=np.float64)
         return np.asarray((evidence - evidence.max()) / self.temperature)
+
+
+class TandemPool:
+    """Evidence of many series, each at its own time."""
+
+    def __init__(
+        self, network: TandemNetwork, log_shares: Tensor, oblivious: bool, temperature: float, streams: int
+    ) -> None:
+        self.network, self.log_shares = network.eval(), log_shares
+        self.oblivious, self.temperature = oblivious, temperature
+        self._time = np.zeros(streams, dtype=np.int64)
+        self._window = torch.zeros(streams, network.options.order + 1, network.options.projection)
+        self._evidence = torch.zeros(streams, network.classes)
+
+    def reset(self, streams: Ints) -> None:
+        self._time[streams] = 0
+
+    @torch.inference_mode()
+    def advance(self, streams: Ints, observations: NDArray[np.float32]) -> Floats:
+        """One observation (m, d) for each of m different streams; those with windows of one length go together."""
+        places = self._window.shape[1]
+        where = torch.as_tensor(streams)
+        recent = self._window[where].roll(-1, dims=1)
+        recent[:, -1] = self.network.project(torch.as_tensor(observations))
+        self._window[where] = recent
+        self._time[streams] += 1
+        length = np.minimum(self._time[streams], places)
+        for size in np.unique(length):
+            here = np.flatnonzero(length == size)
+            seen = self.network.of_projected(recent[torch.as_tensor(here), places - int(size) :])[:, 0]
+            now = where[torch.as_tensor(here)]
+            grown = torch.as_tensor(self._time[streams[here]] > places)[:, None]
+            before = seen[:, -2] if size > 1 else self.log_shares
+            anew = seen[:, -1] - self.log_shares
+            added = self._evidence[now] + seen[:, -1] - before
+            self._evidence[now] = anew if self.oblivious else torch.where(grown, added, anew)
+        evidence = self._evidence[where].double()
+        return np.asarray((evidence - evidence.amax(dim=1, keepdim=True)).numpy() / self.temperature)

@@ -19,10 +19,10 @@ from firmbound.bundle import read_bundle, write_bundle
 from firmbound.devices import torch_device
 from firmbound.errors import BundleError, InvalidInput, TrainingDiverged
 from firmbound.publishing import recover
-from firmbound.tandem.data import SequenceSource, in_order, shuffled_batches
+from firmbound.tandem.data import LabelledBatch, SequenceSource, in_order, shuffled_batches
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.integrators import release_memory
-from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, ratio_loss
+from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, over_time, ratio_loss
 from firmbound.tandem.network import TandemNetwork
 from firmbound.tandem.options import NetworkOptions, TrainingOptions, check_sizes
 
@@ -101,17 +101,18 @@ class Trainer:
         release_memory()
         return self.network.eval()
 
-    def loss(self, features: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
+    def loss(self, batch: LabelledBatch, shares: Tensor) -> Tensor:
         """Weighted sum of the losses of one batch of data in which classes have these shares."""
+        features, labels, ends = self._tensors(batch)
         windows = self.network(features)
         options = self.options
         total = features.new_zeros(())
         if options.ratio_weight:
             evidence = evidence_of_windows(windows, self.log_shares)
             compare = log_sum_exp_loss if options.ratio_loss == "lsel" else ratio_loss
-            total = total + options.ratio_weight * compare(evidence, labels, shares)
+            total = total + options.ratio_weight * compare(evidence, labels, shares, ends)
         if options.multiplet_weight:
-            total = total + options.multiplet_weight * multiplet_cross_entropy(windows, labels)
+            total = total + options.multiplet_weight * multiplet_cross_entropy(windows, labels, ends)
         return total
 
     def validation_loss(self) -> float:
@@ -119,9 +120,9 @@ class Trainer:
         total, count = 0.0, 0
         shares = torch.as_tensor(label_shares(self.validation, len(self.shares)), device=self.place).float()
         with torch.no_grad():
-            for features, labels in in_order(self.validation, self.options.batch):
-                total += self.loss(*self._tensors(features, labels), shares).item() * len(labels)
-                count += len(labels)
+            for batch in in_order(self.validation, self.options.batch):
+                total += self.loss(batch, shares).item() * len(batch.labels)
+                count += len(batch.labels)
         return total / count
 
     def macro_error(self) -> float:
@@ -130,11 +131,11 @@ class Trainer:
         classes = len(self.shares)
         right, count = np.zeros(classes), np.bincount(self.validation.labels, minlength=classes)
         with torch.no_grad():
-            for features, labels in in_order(self.validation, self.options.batch):
-                x, y = self._tensors(features, labels)
-                leading = evidence_of_windows(self.network(x), self.log_shares).argmax(dim=-1)
-                share = (leading == y[:, None]).double().mean(dim=1).cpu().numpy()
-                right += np.bincount(labels, share, classes)
+            for batch in in_order(self.validation, self.options.batch):
+                features, labels, ends = self._tensors(batch)
+                leading = evidence_of_windows(self.network(features), self.log_shares).argmax(dim=-1)
+                share = over_time((leading == labels[:, None]).double(), ends).cpu().numpy()
+                right += np.bincount(batch.labels, share, classes)
         return float(1.0 - np.mean(right / count))
 
     def _train_epoch(self, checkpoint: Path | None, advance: Advance | None) -> float:
@@ -145,28 +146,31 @@ class Trainer:
         with torch.random.fork_rng(devices=[self.place] if self.place.type == "cuda" else []):
             torch.manual_seed(int(np.random.SeedSequence((options.seed, epoch)).generate_state(1)[0]))
             batches = shuffled_batches(self.source, options.batch, (options.seed, epoch))
-            for index, (features, labels) in enumerate(batches):
+            for index, batch in enumerate(batches):
                 step = epoch * self.steps + index
                 rate = options.rate(step, options.epochs * self.steps)
                 for group in self.optimizer.param_groups:
                     group["lr"] = rate
                 self.optimizer.zero_grad()
                 with torch.autocast(self.place.type, torch.bfloat16, enabled=self.place.type == "cuda"):
-                    loss = self.loss(*self._tensors(features, labels), shares)
+                    loss = self.loss(batch, shares)
                 if not torch.isfinite(loss):
                     self._diverged(loss.item(), step, rate, checkpoint)
                 loss.backward()  # type: ignore[no-untyped-call]
                 if options.clip is not None:
                     torch.nn.utils.clip_grad_norm_(self.network.parameters(), options.clip)
                 self.optimizer.step()
-                total += loss.item() * len(labels)
+                total += loss.item() * len(batch.labels)
                 if advance is not None:
                     advance(step + 1, options.epochs * self.steps)
         return total / len(self.source.labels)
 
-    def _tensors(self, features: NDArray[Any], labels: NDArray[Any]) -> tuple[Tensor, Tensor]:
-        x = torch.as_tensor(np.ascontiguousarray(features), dtype=torch.float32)
-        return x.to(self.place), torch.as_tensor(labels).to(self.place)
+    def _tensors(self, batch: LabelledBatch) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Features, labels and, where some sequence ends before the horizon, where each ends."""
+        x = torch.as_tensor(np.ascontiguousarray(batch.features), dtype=torch.float32).to(self.place)
+        early = bool((batch.lengths < batch.features.shape[1]).any())
+        ends = torch.as_tensor(batch.lengths).to(self.place) if early else None
+        return x, torch.as_tensor(batch.labels).to(self.place), ends
 
     def _has_stalled(self) -> bool:
         patience = self.options.patience

@@ -258,7 +258,7 @@ def test_divergence_names_step_rate_and_checkpoint(tmp_path):
     train, held_out = problem(1_000, 1), problem(300, 2)
     with pytest.raises(NumericalError, match=r"last good checkpoint, of epoch 1, is .*poisoned"):
         fit_tandem_from(
-            Poisoned(train.features, train.labels),
+            Poisoned.of(train.features, train.labels, 2),
             ArraySource.of(held_out.features, held_out.labels, 2),
             np.array([0.5, 0.5]),
             SMALL,

@@ -1,0 +1,108 @@
+"""A saved EarlyClassifier: one folder with its own bundle, its reader's and its rules'. Nothing in it can run code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from firmbound.bundle import read_bundle, read_header, write_bundle
+from firmbound.continuation.convex import ConvexOptions
+from firmbound.continuation.gaussian_process import ProcessOptions
+from firmbound.errors import BundleError, InvalidInput
+from firmbound.front import Record
+from firmbound.prefixes import Classify, PrefixClassifiers, PrefixFunction
+from firmbound.publishing import publish
+from firmbound.readers import BeliefReader, EvidenceReader
+from firmbound.remaining_time import RemainingTime
+from firmbound.stopping_rule import StoppingRule
+from firmbound.tandem.model import TandemModel
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
+
+if TYPE_CHECKING:
+    from firmbound.early_classifier import EarlyClassifier
+
+KIND = "early-classifier"
+OPTION_TYPES = {kind.__name__: kind for kind in (NetworkOptions, TrainingOptions, ConvexOptions, ProcessOptions)}
+READERS: Mapping[str, Callable[[Path], EvidenceReader]] = {
+    "tandem": TandemModel.load,
+    "beliefs": BeliefReader.load,
+    "prefix-classifiers": PrefixClassifiers.load,
+}
+
+
+def write(classifier: EarlyClassifier, path: str | Path) -> None:
+    """The header says what it is, of which data, with which params, and how its rules did on held-out sequences."""
+    rule, record, classes = classifier.rule_, classifier.record_, classifier.classes_
+    if classes.dtype.kind not in "iufUb":
+        raise InvalidInput("y", "be numbers or text to be saved", f"labels of dtype {classes.dtype}")
+    arrays = {"remaining/edges": classifier.remaining_.edges, "remaining/means": classifier.remaining_.means}
+    if record is not None:
+        arrays |= {f"held_out/{name}": part for name, part in record.arrays().items()}
+    judged = record is not None and record.truth is not None
+    header = {
+        "classes": classes.tolist(),
+        "cost": classifier.cost,
+        "params": {name: _plain(value) for name, value in classifier.get_params(deep=False).items()},
+        "dataset": {
+            **classifier.about_,
+            "horizon": rule.problem.horizon,
+            "dimension": classifier.reader_.dimension,
+            "classes": rule.problem.classes,
+        },
+        "metrics": [asdict(point) for point in record.points(rule)] if judged and record is not None else [],
+    }
+    with publish(path) as folder:
+        write_bundle(folder / "classifier", kind=KIND, header=header, arrays=arrays)
+        classifier.reader_.save(folder / "reader")
+        rule.save(folder / "rule")
+
+
+def read(cls: type[EarlyClassifier], path: str | Path, classify: Classify | None) -> EarlyClassifier:
+    folder = Path(path)
+    header, arrays = read_bundle(folder / "classifier", kind=KIND)
+    reader, rule = _read_reader(folder / "reader", classify), StoppingRule.load(folder / "rule")
+    try:
+        params = {name: _from_plain(value) for name, value in header["params"].items()}
+        if not isinstance(params["evidence"], str):
+            params["evidence"] = getattr(reader, "estimator", classify)
+        held_out = {name.removeprefix("held_out/"): part for name, part in arrays.items() if name[:8] == "held_out"}
+        return cls.of_parts(
+            reader,
+            rule,
+            classes=np.array(header["classes"]),
+            remaining=RemainingTime(arrays["remaining/edges"], arrays["remaining/means"]),
+            record=Record.from_arrays(held_out) if held_out else None,
+            about=header["dataset"],
+            **params,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise BundleError(f"{path} is no early classifier that this version can read: {problem}") from None
+
+
+def _read_reader(path: Path, classify: Classify | None) -> EvidenceReader:
+    kind = str(read_header(path).get("kind"))
+    if kind == "prefix-function":
+        return PrefixFunction.load(path, classify)
+    if kind not in READERS:
+        raise BundleError(f"{path} holds a {kind!r}, which reads no evidence.")
+    return READERS[kind](path)
+
+
+def _plain(value: Any) -> Any:
+    """Constructor arguments as JSON knows them."""
+    if type(value).__name__ in OPTION_TYPES:
+        return {"kind": type(value).__name__, **asdict(value)}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    known = value is None or isinstance(value, str | int | float | list | tuple)
+    return value if known else {"kind": "object", "name": type(value).__name__}
+
+
+def _from_plain(value: Any) -> Any:
+    if not isinstance(value, dict) or value["kind"] == "object":
+        return value
+    return OPTION_TYPES[value["kind"]](**{name: part for name, part in value.items() if name != "kind"})

@@ -1,0 +1,137 @@
+"""How EarlyClassifier learns: who trains, who validates, who judges, and which reader learns the evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.model_selection import train_test_split
+
+from firmbound.arrays import Floats, Ints
+from firmbound.continuation.gaussian_process import ProcessOptions
+from firmbound.errors import InvalidInput
+from firmbound.fitting import Method, Options
+from firmbound.prefixes import PrefixClassifiers, PrefixFunction
+from firmbound.readers import BeliefReader, EvidenceReader
+from firmbound.series import Series
+from firmbound.tandem.model import fit_tandem
+from firmbound.tandem.options import TrainingOptions
+from firmbound.tandem.training import Progress
+
+if TYPE_CHECKING:
+    from firmbound.early_classifier import EarlyClassifier
+
+# A step that fewer sequences reach tells too little of what is to be expected there: the horizon ends before it.
+ENOUGH = 30
+FOLDS = 5
+
+
+def check_source(evidence: Any) -> None:
+    """Refuse what no reader can be made of."""
+    named = isinstance(evidence, str) and evidence in ("network", "posteriors", "given")
+    if not (named or hasattr(evidence, "predict_proba") or (callable(evidence) and not isinstance(evidence, type))):
+        rule = "be 'network', 'posteriors', 'given', a classifier with predict_proba, or a callable on prefixes"
+        raise InvalidInput("evidence", rule, f"{evidence!r:.60}")
+
+
+def encode(y: ArrayLike, count: int) -> tuple[NDArray[Any], Ints]:
+    """Distinct labels in order, and each sequence's place among them."""
+    try:
+        given = np.asarray(y)
+    except ValueError as problem:
+        raise InvalidInput("y", "be one label a sequence", f"{problem}") from None
+    if given.shape != (count,):
+        raise InvalidInput("y", f"have shape ({count},), one label a sequence", f"shape {given.shape}")
+    if given.dtype.kind == "f" and not np.all(np.isfinite(given)):
+        raise InvalidInput("y", "be known for every sequence", "NaN or infinite labels")
+    try:
+        classes, labels = np.unique(given, return_inverse=True)
+    except TypeError:
+        raise InvalidInput("y", "hold labels that can be compared", f"labels of dtype {given.dtype}") from None
+    if len(classes) < 2:
+        raise InvalidInput("y", "hold two classes at least", classes.tolist())
+    return classes, labels.astype(np.int64)
+
+
+def split(labels: Ints, validation: float, held_out: float, seed: int) -> tuple[Ints, Ints, Ints]:
+    """Places of sequences for training, validation and the final judgement; every class in each.
+
+    With held_out = 0 nobody judges.
+    """
+    for name, share, least in (("validation", validation, 1e-9), ("held_out", held_out, 0.0)):
+        number = isinstance(share, int | float) and not isinstance(share, bool)
+        if not (number and least <= share < 0.5):
+            raise InvalidInput(name, "be a share between 0 and 0.5", share)
+    classes, count = int(labels.max()) + 1, len(labels)
+    rarest, parts = int(np.bincount(labels).min()), 4 if held_out else 3
+    judges = max(classes, round(held_out * count)) if held_out else 0
+    validators = max(classes, round(validation * count))
+    if rarest < parts or count - judges - validators < 2 * classes:
+        rule = f"hold enough sequences to split: {parts} of every class at least"
+        raise InvalidInput("y", rule, f"{count} sequences, the rarest class {rarest} times")
+    rest, kept = np.arange(count), np.empty(0, dtype=np.int64)
+    if judges:
+        rest, kept = train_test_split(rest, test_size=judges, stratify=labels, random_state=seed)
+    train, valid = train_test_split(rest, test_size=validators, stratify=labels[rest], random_state=seed)
+    return train, valid, kept
+
+
+def usual_horizon(lengths: Ints) -> int:
+    """The last step that enough sequences reach."""
+    longest_first = np.sort(lengths)[::-1]
+    return max(2, int(longest_first[min(ENOUGH, len(lengths)) - 1]))
+
+
+def usual_method(classes: int, options: Options | None) -> Method:
+    """What the options are for; else convex functions where they are quick, and processes for more classes."""
+    if options is not None:
+        return "gp" if isinstance(options, ProcessOptions) else "cfl"
+    return "cfl" if classes <= 3 else "gp"
+
+
+def learn_evidence(
+    wanted: EarlyClassifier,
+    series: Series,
+    labels: Ints,
+    train: Ints,
+    valid: Ints,
+    prior: Floats,
+    progress: Progress | None,
+) -> tuple[EvidenceReader, NDArray[Any]]:
+    """The reader, and evidence (m, T, K) of training and validation sequences to fit the rules on."""
+    seen = np.concatenate([train, valid])
+    if series.observations.min() < 1:
+        raise InvalidInput("X", "have an observation at least in every series", "one in which all are missing")
+    part, shares = series.take(seen), np.bincount(labels[seen]) / len(seen)
+    source = wanted.evidence
+    if hasattr(source, "predict_proba"):
+        folds = min(FOLDS, int(np.bincount(labels[seen]).min()))
+        fitted = PrefixClassifiers(
+            source, len(prior), checkpoints=wanted.checkpoints, prior=prior, folds=folds, seed=wanted.seed
+        )
+        return fitted, part.spread(fitted.fit(part.values, labels[seen], part.observations))
+    if source == "network":
+        reader: EvidenceReader = fit_tandem(
+            series.values[train],
+            labels[train],
+            lengths=series.observations[train],
+            validation=(series.values[valid], labels[valid], series.observations[valid]),
+            prior=prior,
+            network=wanted.network,
+            training=wanted.training or TrainingOptions(seed=wanted.seed, batch=min(200, len(train))),
+            progress=progress,
+        )
+    elif isinstance(source, str):
+        if series.dimension != len(prior):
+            raise InvalidInput("X", f"hold {len(prior)} numbers a step, one a class", f"shape {series.values.shape}")
+        reader = BeliefReader("given" if source == "given" else "posteriors", shares)
+    else:
+        reader = PrefixFunction(
+            source,
+            dimension=series.dimension,
+            shares=shares,
+            horizon=series.horizon,
+            checkpoints=wanted.checkpoints,
+        )
+    return reader, part.spread(reader.evidence(part.values))
