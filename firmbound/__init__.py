@@ -29,8 +29,8 @@ _HOME = {
     "Oracle": "firmbound.oracle",
     "solve_gaussian": "firmbound.oracle",
     "evidence_from_posteriors": "firmbound.posterior",
-    "prefix_posteriors": "firmbound.prefixes",
-    "PrefixClassifiers": "firmbound.prefixes",
+    "prefix_posteriors": "firmbound.readers.prefixes",
+    "PrefixClassifiers": "firmbound.readers.prefixes",
     "FirmboundError": "firmbound.errors",
     "InvalidInput": "firmbound.errors",
 }

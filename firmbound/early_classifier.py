@@ -6,31 +6,34 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from firmbound import classifier_bundle
 from firmbound.arrays import Floats, Ints
 from firmbound.costs import DecisionProblem
+from firmbound.early import saving
+from firmbound.early.drift import Drift, compare
+from firmbound.early.front import FrontPoint, Record
+from firmbound.early.guarantees import fastest_safe, sequences_needed
+from firmbound.early.learning import check_source, encode, learn_evidence, split, usual_horizon, usual_method
+from firmbound.early.live import EarlyStream, StreamParts, StreamPool
+from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import FirmboundError, InvalidInput
 from firmbound.evaluation.risk import realised_risk
 from firmbound.fitting import Method, Options, fit_stopping_rule, make_fitter
-from firmbound.front import FrontPoint, Record
-from firmbound.guarantees import fastest_safe, sequences_needed
-from firmbound.learning import check_source, encode, learn_evidence, split, usual_horizon, usual_method
-from firmbound.live import EarlyStream, StreamParts, StreamPool
 from firmbound.posterior import class_prior
-from firmbound.prefixes import Classify
-from firmbound.readers import EvidenceReader
-from firmbound.remaining_time import RemainingTime
+from firmbound.readers.prefixes import Classify
+from firmbound.readers.protocol import EvidenceReader
 from firmbound.series import Missing, Series
 from firmbound.stopping_rule import StoppingRule
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
-from firmbound.tandem.training import Progress
 from firmbound.trajectories import Decisions
+
+if TYPE_CHECKING:
+    from firmbound.tandem.training import Progress
 
 # Costs of the front where none are given, as shares of penalty / T, which buys the horizon for one error.
 FRONT = (0.03, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0)
@@ -194,6 +197,12 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truth = None if y is None else self.encode(y, len(series))
         return Record.of(rule, self.read(series), lengths=series.lengths, truth=truth, cost=self.cost)
 
+    def drift(self, X: Any, y: ArrayLike | None = None, lengths: ArrayLike | None = None, level: float = 0.05) -> Drift:
+        """Whether times, confidence, decisions or, with labels, errors changed since the fit, and how surely."""
+        now = self.record(X, y, lengths)
+        before = self._held_out_record().row(self.rule_.problem.cost_index(self.cost))
+        return compare(before, now, self.classes_.tolist(), level)
+
     def at_cost(self, cost: float) -> EarlyClassifier:
         """The same classifier at another cost of its front; nothing is fitted again."""
         index = self._fitted().problem.cost_index(cost)
@@ -238,12 +247,12 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write one folder: this classifier's bundle with the reader's and the rules' inside; no pickle."""
         self._fitted()
-        classifier_bundle.write(self, path)
+        saving.write(self, path)
 
     @classmethod
     def load(cls, path: str | Path, classify: Classify | None = None) -> EarlyClassifier:
         """Read a folder. `classify`: the callable of a classifier whose evidence comes from one."""
-        return classifier_bundle.read(cls, path, classify)
+        return saving.read(cls, path, classify)
 
     def series(self, X: Any, lengths: ArrayLike | None = None) -> Series:
         """Series as they were fitted: none shorter than the horizon unless lengths say so. What comes later is cut."""

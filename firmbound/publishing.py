@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from firmbound.errors import PublishingError
 
@@ -48,6 +49,21 @@ def publish(target: str | Path) -> Iterator[Path]:
             target.rename(replaced)
         partial.rename(target)
         shutil.rmtree(replaced, ignore_errors=True)
+
+
+@contextmanager
+def whole_file(target: str | Path) -> Iterator[TextIO]:
+    """Yield a text file beside `target` that takes its name when the block ends without an error."""
+    target = Path(target)
+    partial = target.with_name(f".{target.name}{PARTIAL}")
+    try:
+        with partial.open("w", newline="") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
@@ -77,6 +77,10 @@ class StoppingRule:
         check_confidence(
             self.confidence, certain=not all(isinstance(surface, UncertainSurface) for surface in self.surfaces)
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to other processes: the rule, not what was looked up in passing."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def with_confidence(self, confidence: float) -> StoppingRule:
         """The same rule, stopping only when that is better with this probability; nothing is fitted again."""

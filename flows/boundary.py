@@ -27,6 +27,7 @@ def boundary_flow(dataset: str, params: Params) -> None:
             prior,
             problem,
             make_fitter(section.method, problem, prior, section.options(), seed=section.seed),
+            lengths=store.lengths if about.unequal else None,
             schedule=PrefectSchedule(dataset),
             progress=advance,
         )

@@ -25,6 +25,7 @@ from firmbound.publishing import publish
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Decisions
+from flows.assembly import assemble
 from flows.params import LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
@@ -47,21 +48,25 @@ def evaluation_flow(dataset: str, params: Params) -> None:
     with progress(f"{dataset}: scoring {len(labels):,} test sequences") as advance:
         oracle = work_task(solve_oracle, f"{dataset} oracle").submit(params, dataset, rule)
         static = work_task(score_static, f"{dataset} static thresholds").submit(
-            rule, train.evidence(), evidence, labels, params.evaluation.thresholds
+            rule, train.evidence(), evidence, labels, (train.lengths, test.lengths), params.evaluation.thresholds
         )
         per_cost = [
-            work_task(score_rule, f"{dataset} cost {cost:g}").submit(rule, oracle, evidence, exact, labels, cost)
+            work_task(score_rule, f"{dataset} cost {cost:g}").submit(
+                rule, oracle, evidence, exact, labels, test.lengths, cost
+            )
             for cost in rule.costs.tolist()
         ]
         honesty = work_task(judge_calibration, f"{dataset} calibration").submit(
-            evidence, labels, rule.prior, limit_of(dataset, params)
+            evidence, labels, test.lengths, rule.prior, limit_of(dataset, params)
         )
         rows: list[Row] = []
         for done, future in enumerate([*per_cost, static], start=1):
             rows += future.result()
             advance(done, len(per_cost) + 1)
+    ends = (train.lengths, test.lengths)
     with publish(stage_folder(dataset, "evaluation")) as folder:
         write_results(folder, rule, oracle.result(), rows, honesty.result())
+        assemble(dataset, params, rule, train.evidence(), evidence, labels, ends).save(folder / "classifier")
 
 
 def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | None:
@@ -87,12 +92,15 @@ def limit_of(dataset: str, params: Params) -> float | None:
     return params.evaluation.calibration_limit if learned else None
 
 
-def judge_calibration(evidence: NDArray[Any], labels: Ints, prior: Floats, limit: float | None) -> Row:
+def judge_calibration(evidence: NDArray[Any], labels: Ints, ends: Ints, prior: Floats, limit: float | None) -> Row:
     """How far beliefs can be trusted at each t, and whether they pass: what report and registry go by."""
-    found = calibration(evidence, labels, prior)
-    horizon = evidence.shape[1]
+    found = calibration(evidence, labels, prior, ends)
+    horizon = int(ends.max())
     drawn = sorted({1, max(1, horizon // 5), max(1, horizon // 2), horizon})
-    curves = {str(t): asdict(reliability(posterior(evidence[:, t - 1], prior), labels)) for t in drawn}
+    there = {t: ends >= t for t in drawn}
+    curves = {
+        str(t): asdict(reliability(posterior(evidence[here, t - 1], prior), labels[here])) for t, here in there.items()
+    }
     return {
         "error": found.error.tolist(),
         "negative_log_likelihood": found.negative_log_likelihood.tolist(),
@@ -110,10 +118,11 @@ def score_rule(
     evidence: NDArray[Any],
     exact: NDArray[Any] | None,
     labels: Ints,
+    ends: Ints,
     cost: float,
 ) -> list[Row]:
     """The fitted rule at one cost and, on the same sequences, the optimum; risks are counted with exact evidence."""
-    chosen = rule.decide(evidence, cost=cost)
+    chosen = rule.decide(evidence, cost=cost, lengths=ends)
     row = _row("firmbound", chosen, _score(rule, chosen, evidence, labels, cost))
     if exact is None:
         return [row]
@@ -136,15 +145,21 @@ def score_rule(
 
 
 def score_static(
-    rule: StoppingRule, train: NDArray[Any], evidence: NDArray[Any], labels: Ints, count: int
+    rule: StoppingRule,
+    train: NDArray[Any],
+    evidence: NDArray[Any],
+    labels: Ints,
+    ends: tuple[Ints, Ints],
+    count: int,
 ) -> list[Row]:
     """A sweep of thresholds at every cost, and the one of least believed risk on *training* data, marked chosen."""
     rows = []
-    grid = [float(a) for a in threshold_grid(train, count)]
-    swept = sweep(evidence, grid)
+    of_train, of_test = ends
+    grid = [float(a) for a in threshold_grid(train, count, of_train)]
+    swept = sweep(evidence, grid, of_test)
     for cost in rule.costs.tolist():
-        best = tune_threshold(train, partial(_average_risk, train, rule, cost), count)
-        cases = [*zip(grid, swept, strict=True), (best.threshold, best.decide(evidence))]
+        best = tune_threshold(train, partial(_average_risk, train, rule, cost), count, of_train)
+        cases = [*zip(grid, swept, strict=True), (best.threshold, best.decide(evidence, of_test))]
         for index, (threshold, decisions) in enumerate(cases):
             row = _row("static", decisions, _score(rule, decisions, evidence, labels, cost))
             rows.append(row | {"threshold": threshold, "chosen": index == count})

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.gate import refusal
 from flows.stage import stage_folder
 
 if TYPE_CHECKING:
@@ -101,6 +100,8 @@ def _await(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
 
 def summary(params: Params) -> str:
     """Where everything is, and the numbers that matter."""
+    from flows.results import standing  # MLflow, which nothing before waits for
+
     lines = ["", "firmbound: done."]
     for dataset in params.datasets:
         metrics = json.loads((stage_folder(dataset, "evaluation") / "metrics.json").read_text())
@@ -113,12 +114,12 @@ def summary(params: Params) -> str:
             )
         lines.append(f"    report   {stage_folder(dataset, 'report') / 'index.html'}")
         lines.append(f"    metrics  {stage_folder(dataset, 'evaluation') / 'metrics.json'}   (dvc metrics show)")
-        refused = refusal(dataset)
-        lines.append(
-            f"    model    models:/firmbound-{dataset}@champion   (MLflow registry in mlflow.db)"
-            if refused is None
-            else f"    model    registered, but not champion: {refused}"
-        )
+        found = standing(dataset)
+        if "champion" in found.aliases:
+            lines.append(f"    model    models:/{found.name}@champion   (version {found.version}; {found.reason})")
+        else:
+            why = found.reason.removeprefix("not promoted: ")
+            lines.append(f"    model    version {found.version} of {found.name}, not champion: {why}")
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from firmbound.errors import FirmboundError
 from flows.params import Params, read_params
 from flows.pipeline import DVC
-from flows.registry import ensure_registered
+from flows.results import ensure_registered
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow
 
 

@@ -1,124 +1,185 @@
-"""The model registry: results of a data set logged as a run, its model registered and, if it may, promoted."""
+"""The model registry: saved classifiers as versions of models, and which of them is champion."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import fcntl
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import mlflow
 import numpy as np
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from mlflow.models import ModelSignature
-from mlflow.types import ParamSchema, ParamSpec, Schema, TensorSpec
+from mlflow.models import Model, ModelSignature
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
+from mlflow.types.schema import Array
 
 from firmbound.bundle import ARRAYS, read_header
-from firmbound.stopping_rule import StoppingRule
+from firmbound.early_classifier import EarlyClassifier
+from firmbound.errors import FirmboundError, InvalidInput
 from firmbound.version import __version__
-from flows.gate import refusal
-from flows.params import Params
-from flows.stage import stage_folder
-from flows.tracking import EXPERIMENT, connect, flat
+from flows.promotion import Parts, Verdict, judge
+from flows.tracking import EXPERIMENT, connect
 
-CHAMPION = "champion"
+CHAMPION, CHALLENGER = "champion", "challenger"
 FINGERPRINT = "firmbound.bundle_sha256"
-RESULTS = "firmbound.metrics_sha256"
-MODEL_CODE = Path(__file__).with_name("served_rule.py")
+REASON = "firmbound.promotion"
+ARTIFACT = "classifier"
+MODEL_CODE = Path(__file__).with_name("served_classifier.py")
+LOCK = Path(".mlflow.lock")
 
 
-def model_name(dataset: str) -> str:
-    return f"firmbound-{dataset}"
+@dataclass(frozen=True)
+class Standing:
+    """Where a version stands: its aliases, and the reason in words."""
+
+    name: str
+    version: str
+    aliases: list[str]
+    reason: str
 
 
-def log_results(dataset: str, params: Params) -> str:
-    """Log a run and register its rule; returns the version. What is logged and registered already is not again."""
+def model_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise InvalidInput("name", "hold letters, digits, dots, dashes and underscores", repr(name))
+    return f"firmbound-{name}"
+
+
+def register_classifier(
+    folder: Path, name: str, *, parts: Parts | None = None, refused: str | None = None, in_run: bool = False
+) -> str:
+    """Register a saved classifier, once, as `firmbound-<name>`, and let it challenge the champion; returns the version.
+
+    parts: test data for both. Without them it becomes champion only if there is none. refused: why it may not.
+    in_run: an MLflow run is open, which the model belongs to. Callers hold `one_at_a_time`.
+    """
     client = connect()
-    metrics = json.loads((stage_folder(dataset, "evaluation") / "metrics.json").read_text())
-    tags = {"dataset": dataset, FINGERPRINT: fingerprint(dataset), RESULTS: _digest(metrics)}
-    found = find_version(client, dataset)
-    if found and _find_run(client, tags):
-        return _promote(client, dataset, found)
-    mlflow.set_experiment(EXPERIMENT)
-    with mlflow.start_run(run_name=dataset, tags=tags):
-        for section in ("features", "tandem", "boundary"):
-            mlflow.log_params(flat({section: getattr(params, section)[dataset].model_dump()}))
-        mlflow.log_metrics(_flat_metrics(metrics))
-        mlflow.log_artifacts(str(stage_folder(dataset, "report")), "report")
-        version = found or _register(dataset)
-    return _promote(client, dataset, version)
+    version = find_version(client, name, folder)
+    if version is None:
+        if not in_run:
+            mlflow.set_experiment(EXPERIMENT)
+        version = _register(folder, model_name(name))
+    _promote(client, folder, model_name(name), version, parts, refused)
+    return version
 
 
-def ensure_registered(dataset: str, params: Params) -> str:
-    """The version that holds the bundle on disk and is champion; logs and registers it only if there is none."""
-    client = connect()
-    version = find_version(client, dataset)
-    return log_results(dataset, params) if version is None else _promote(client, dataset, version)
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Processes of this project wait for each other: looking up, registering and promoting belong together."""
+    with LOCK.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
-def find_version(client: MlflowClient, dataset: str) -> str | None:
-    """The registered version that holds exactly the bundle on disk."""
-    wanted = fingerprint(dataset)
+def find_version(client: MlflowClient, name: str, folder: Path) -> str | None:
+    """The registered version that holds exactly the classifier on disk."""
+    wanted = fingerprint(folder)
     try:
-        versions = client.search_model_versions(f"name = '{model_name(dataset)}'")
+        versions = client.search_model_versions(f"name = '{model_name(name)}'")
     except MlflowException:
         return None
     return next((str(v.version) for v in versions if v.tags.get(FINGERPRINT) == wanted), None)
 
 
-def _find_run(client: MlflowClient, tags: dict[str, str]) -> bool:
-    experiment = client.get_experiment_by_name(EXPERIMENT)
-    wanted = " and ".join(f"tags.`{name}` = '{value}'" for name, value in tags.items())
-    return bool(client.search_runs([experiment.experiment_id], f"{wanted} and attributes.status = 'FINISHED'"))
-
-
-def _promote(client: MlflowClient, dataset: str, version: str) -> str:
-    """Make a version the champion, unless its evidence is not calibrated: then it is not, and another stays."""
-    name = model_name(dataset)
-    if refusal(dataset) is None:
-        client.set_registered_model_alias(name, CHAMPION, version)
-    elif str(client.get_registered_model(name).aliases.get(CHAMPION)) == version:
-        client.delete_registered_model_alias(name, CHAMPION)
-    return version
-
-
-def _digest(metrics: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(metrics, sort_keys=True).encode()).hexdigest()
-
-
-def fingerprint(dataset: str) -> str:
+def fingerprint(folder: Path) -> str:
     """What tells one fitted model from another: the checksums of its arrays."""
-    return "+".join(str(read_header(bundle)["sha256"][ARRAYS]) for bundle in bundles(dataset).values())
+    parts = [folder / part for part in ("classifier", "reader", "rule")]
+    return "+".join(str(read_header(part)["sha256"][ARRAYS]) for part in parts)
 
 
-def bundles(dataset: str) -> dict[str, Path]:
-    """The folders of a model: the rule, and the network where evidence is learned."""
-    found = {"rule": stage_folder(dataset, "boundary"), "network": stage_folder(dataset, "tandem") / "network"}
-    return {name: folder for name, folder in found.items() if name == "rule" or folder.is_dir()}
+def standings(name: str | None = None) -> list[Standing]:
+    """All versions of a registered model, the newest first; without a name, of all models of ours."""
+    client = connect()
+    found = []
+    for model in client.search_registered_models(f"name = '{name}'" if name else "name LIKE 'firmbound-%'"):
+        aliases = {alias: str(version) for alias, version in model.aliases.items()}
+        for version in client.search_model_versions(f"name = '{model.name}'"):
+            own = [alias for alias, of in aliases.items() if of == str(version.version)]
+            found.append(Standing(model.name, str(version.version), own, version.tags.get(REASON, "")))
+    return sorted(found, key=lambda one: (one.name, -int(one.version)))
 
 
-def _register(dataset: str) -> str:
-    parts = bundles(dataset)
-    problem = StoppingRule.load(parts["rule"]).problem
-    width = int(read_header(parts["network"])["dimension"]) if "network" in parts else problem.classes
-    signature = ModelSignature(
-        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, width))]),
-        params=ParamSchema([ParamSpec("cost", "double", float(problem.costs[0]))]),
-    )
+def load_classifier(uri: str) -> EarlyClassifier:
+    """The classifier of a registered model, by a name such as models:/firmbound-gauss2@champion."""
+    connect()
+    try:
+        folder = Path(mlflow.artifacts.download_artifacts(uri))
+        place = Model.load(str(folder)).flavors["python_function"]["artifacts"][ARTIFACT]["path"]
+    except (MlflowException, OSError, KeyError, TypeError) as problem:
+        reason = (str(problem).splitlines() or [repr(problem)])[0]
+        raise FirmboundError(f"{uri} cannot be fetched from the registry: {reason}") from None
+    return EarlyClassifier.load(folder / place)
+
+
+def _promote(
+    client: MlflowClient, folder: Path, name: str, version: str, parts: Parts | None, refused: str | None
+) -> None:
+    """Champion, challenger or neither: the aliases say which, and a tag of the version says why."""
+    aliases = {alias: str(of) for alias, of in client.get_registered_model(name).aliases.items()}
+    champion = aliases.get(CHAMPION)
+    if refused is not None:
+        verdict, wanted = Verdict(False, refused), None
+    elif champion == version:
+        return
+    else:
+        verdict = _verdict(folder, name, champion, parts)
+        wanted = CHAMPION if verdict.promote else CHALLENGER
+    for alias in (CHAMPION, CHALLENGER):
+        if alias == wanted and aliases.get(alias) != version:
+            client.set_registered_model_alias(name, alias, version)
+        elif alias != wanted and aliases.get(alias) == version:
+            client.delete_registered_model_alias(name, alias)
+    reason = f"{'promoted' if verdict.promote else 'not promoted'}: {verdict.reason}"
+    client.set_model_version_tag(name, version, REASON, reason)
+
+
+def _verdict(folder: Path, name: str, champion: str | None, parts: Parts | None) -> Verdict:
+    if champion is None:
+        return Verdict(True, "there was no champion")
+    try:
+        reigning = load_classifier(f"models:/{name}/{champion}")
+    except FirmboundError as problem:
+        return Verdict(True, f"version {champion} cannot be loaded ({problem})")
+    if parts is None:
+        return Verdict(False, f"no test data to judge it against version {champion} by")
+    return judge(EarlyClassifier.load(folder), reigning, f"version {champion}", parts)
+
+
+def _register(folder: Path, name: str) -> str:
+    classifier = EarlyClassifier.load(folder)
     info = mlflow.pyfunc.log_model(
-        name="rule",
+        name=ARTIFACT,
         python_model=str(MODEL_CODE),
-        artifacts={name: str(folder) for name, folder in parts.items()},
-        signature=signature,
-        input_example=np.zeros((1, 1, width)),
+        artifacts={ARTIFACT: str(folder)},
+        signature=_signature(classifier),
+        input_example=np.full((1, 1, classifier.reader_.dimension), 1 / classifier.reader_.dimension),
         pip_requirements=[f"firmbound=={__version__}"],
     )
     # Tags come with the version in one transaction: a kill leaves no version without its fingerprint.
-    registered = mlflow.register_model(info.model_uri, model_name(dataset), tags={FINGERPRINT: fingerprint(dataset)})
+    registered = mlflow.register_model(info.model_uri, name, tags={FINGERPRINT: fingerprint(folder)})
     return str(registered.version)
 
 
-def _flat_metrics(metrics: dict[str, dict[str, float]]) -> dict[str, float]:
-    """{cost: {measure: value}} -> {"cost/measure": value}."""
-    return {f"{cost}/{name}": float(value) for cost, measures in metrics.items() for name, value in measures.items()}
+def _signature(classifier: EarlyClassifier) -> ModelSignature:
+    width = classifier.reader_.dimension
+    kinds = {"i": DataType.long, "u": DataType.long, "f": DataType.double, "b": DataType.boolean}
+    label = kinds.get(classifier.classes_.dtype.kind, DataType.string)
+    risks = [ColSpec(DataType.double, name, False) for name in ("stopping_risk", "continuation_risk", "deviation")]
+    return ModelSignature(
+        inputs=Schema([TensorSpec(np.dtype(np.float64), (-1, -1, width))]),
+        outputs=Schema(
+            [
+                ColSpec(DataType.boolean, "decided"),
+                ColSpec(label, "label"),
+                ColSpec(DataType.long, "time"),
+                ColSpec(Array(DataType.double), "posterior"),
+                *risks,
+            ]
+        ),
+        params=ParamSchema(
+            [ParamSpec("cost", DataType.double, float(classifier.cost)), ParamSpec("ended", DataType.boolean, False)]
+        ),
+    )

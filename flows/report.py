@@ -18,7 +18,7 @@ from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Batch
 from flows.gate import refusal
 from flows.params import Params
-from flows.registry import log_results
+from flows.results import log_results
 from flows.stage import main, reports_failure, stage_folder
 
 

@@ -96,7 +96,8 @@ def evidence_shard(
 ) -> None:
     rows = about.rows(shard)
     evidence = store.read("evidence", rows) if model is None else model.evidence(store.read("features", rows))
-    batch = Batch(labels=store.read("labels", rows), classes=about.classes, evidence=evidence)
+    ends = store.read("lengths", rows) if about.unequal else None
+    batch = Batch(labels=store.read("labels", rows), classes=about.classes, evidence=evidence, lengths=ends)
     StoreWriter(folder, about).write(shard, batch)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ IDENTITY = "firmbound.training"
 
 def connect() -> MlflowClient:
     """The store that MLFLOW_TRACKING_URI names, or a SQLite file with artifacts beside it in the project."""
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table it makes
     local = "MLFLOW_TRACKING_URI" not in os.environ
     if local:
         mlflow.set_tracking_uri(f"sqlite:///{Path.cwd() / 'mlflow.db'}")

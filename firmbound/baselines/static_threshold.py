@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Floats, Ints, check_lengths
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Decisions, check_evidence
 
@@ -26,39 +26,44 @@ class StaticThreshold:
                 "threshold", "be non-negative and finite", self.threshold, "It is a log-likelihood ratio."
             )
 
-    def decide(self, evidence: ArrayLike) -> Decisions:
-        """(n, T, K) evidence to decisions."""
-        values = check_evidence(evidence)
-        return _decide(values, running_lead(values), self.threshold)
+    def decide(self, evidence: ArrayLike, lengths: ArrayLike | None = None) -> Decisions:
+        """(n, T, K) evidence to decisions, at the latest where sequences end."""
+        return sweep(evidence, [self.threshold], lengths)[0]
 
 
-def sweep(evidence: ArrayLike, thresholds: ArrayLike) -> list[Decisions]:
+def sweep(evidence: ArrayLike, thresholds: ArrayLike, lengths: ArrayLike | None = None) -> list[Decisions]:
     """Decisions for each threshold; what they share is computed once."""
     values = check_evidence(evidence)
-    reached = running_lead(values)
-    return [
-        _decide(values, reached, StaticThreshold(float(a)).threshold) for a in np.atleast_1d(np.asarray(thresholds))
-    ]
+    reached, ends = running_lead(values), check_lengths(lengths, count=len(values), horizon=values.shape[1])
+    grid = np.atleast_1d(np.asarray(thresholds))
+    return [_decide(values, reached, ends, StaticThreshold(float(a)).threshold) for a in grid]
 
 
-def threshold_grid(evidence: ArrayLike, count: int) -> Floats:
-    """`count` thresholds from 0 to where almost no sequence gets before the horizon."""
+def threshold_grid(evidence: ArrayLike, count: int, lengths: ArrayLike | None = None) -> Floats:
+    """`count` thresholds from 0 to where almost no sequence gets before its end."""
     if count < 2:
         raise InvalidInput("count", "be at least 2", count)
-    top = float(np.quantile(running_lead(check_evidence(evidence))[:, -1], 0.999))
+    reached = running_lead(check_evidence(evidence))
+    ends = check_lengths(lengths, count=len(reached), horizon=reached.shape[1])
+    top = float(np.quantile(reached[np.arange(len(reached)), ends - 1], 0.999))
     return np.linspace(0.0, top, count)
 
 
-def tune_threshold(evidence: ArrayLike, average_risk: Callable[[Decisions], float], count: int) -> StaticThreshold:
+def tune_threshold(
+    evidence: ArrayLike,
+    average_risk: Callable[[Decisions], float],
+    count: int,
+    lengths: ArrayLike | None = None,
+) -> StaticThreshold:
     """The threshold of least average risk: a grid of `count`, then twice a finer one around the best.
 
     A rival deserves its best form: on a coarse grid a static threshold looks worse than it is.
     """
     values = check_evidence(evidence)
-    reached = running_lead(values)
-    grid = threshold_grid(values, count)
+    reached, ends = running_lead(values), check_lengths(lengths, count=len(values), horizon=values.shape[1])
+    grid = threshold_grid(values, count, ends)
     for _ in range(3):
-        best = int(np.argmin([average_risk(_decide(values, reached, float(a))) for a in grid]))
+        best = int(np.argmin([average_risk(_decide(values, reached, ends, float(a))) for a in grid]))
         threshold = float(grid[best])
         grid = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)], 11)
     return StaticThreshold(threshold)
@@ -70,7 +75,7 @@ def running_lead(evidence: NDArray[Any]) -> Floats:
     return np.asarray(np.maximum.accumulate(top[..., 1] - top[..., 0], axis=1), dtype=np.float64)
 
 
-def _decide(evidence: NDArray[Any], reached: Floats, threshold: float) -> Decisions:
+def _decide(evidence: NDArray[Any], reached: Floats, ends: Ints, threshold: float) -> Decisions:
     n, horizon, _ = evidence.shape
-    time: Ints = np.minimum((reached < threshold).sum(axis=1) + 1, horizon)
+    time: Ints = np.minimum((reached < threshold).sum(axis=1) + 1, ends)
     return Decisions(time, evidence[np.arange(n), time - 1].argmax(axis=1), horizon)

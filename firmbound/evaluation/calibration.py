@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from firmbound.arrays import Floats, Ints, class_labels
+from firmbound.arrays import Floats, Ints, check_lengths, class_labels
 from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior, posterior
 from firmbound.trajectories import check_evidence
@@ -57,16 +57,24 @@ class Calibration:
         return self.largest_ratio > SATURATION
 
 
-def calibration(evidence: ArrayLike, labels: ArrayLike, prior: ArrayLike | None = None) -> Calibration:
-    """Of (n, T, K) evidence with (n,) labels; prior None: all classes equally likely."""
+def calibration(
+    evidence: ArrayLike, labels: ArrayLike, prior: ArrayLike | None = None, lengths: ArrayLike | None = None
+) -> Calibration:
+    """Of (n, T, K) evidence with (n,) labels; prior None: all classes equally likely.
+
+    lengths: (n,) observations of each sequence, where they differ; at t those count that have so many.
+    """
     given = check_evidence(evidence)
     count, horizon, classes = given.shape
     known, weights = class_labels("labels", labels, count=count, classes=classes), class_prior(prior, classes)
-    errors, losses = [], []
-    for t in range(horizon):
-        belief = posterior(given[:, t], weights)
-        errors.append(reliability(belief, known).error)
-        own = belief[np.arange(count), known]
+    ends = check_lengths(lengths, count=count, horizon=horizon)
+    errors, losses, ratio = [], [], 0.0
+    for t in range(ends.max()):
+        there = ends > t
+        now, truth = given[there, t], known[there]
+        belief = posterior(now, weights)
+        errors.append(reliability(belief, truth).error)
+        own = belief[np.arange(len(truth)), truth]
         losses.append(float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()))
-    ratio = float((given.max(axis=-1) - given.min(axis=-1)).max())
+        ratio = max(ratio, float((now.max(axis=-1) - now.min(axis=-1)).max()))
     return Calibration(np.array(errors), np.array(losses), ratio)

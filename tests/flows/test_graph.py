@@ -49,7 +49,7 @@ def listed(stage: str) -> list[Path]:
 def test_every_imported_file_is_a_dependency(stage):
     start = {ROOT / "flows" / f"{stage}.py"}
     if stage == "report":
-        start.add(ROOT / "flows" / "served_rule.py")  # logged as the model's code
+        start.add(ROOT / "flows" / "served_classifier.py")  # logged as the model's code
     for file in set().union(*map(reachable, start)):
         if file.name != "version.py":  # a new version number alone makes no result stale
             assert any(file == dep or dep in file.parents for dep in listed(stage)), f"{stage} misses {file}"
@@ -57,7 +57,7 @@ def test_every_imported_file_is_a_dependency(stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_listed_dependency_exists_and_is_used(stage):
-    used = set().union(*(reachable(ROOT / "flows" / f"{name}.py") for name in (stage, "served_rule")))
+    used = set().union(*(reachable(ROOT / "flows" / f"{name}.py") for name in (stage, "served_classifier")))
     for dep in listed(stage):
         assert dep.exists()
         assert any(dep == file or dep in file.parents for file in used), f"{stage} does not use {dep}"

@@ -496,7 +496,7 @@ def test_evidence_that_is_not_calibrated_makes_no_champion(project):
 
     assert run_stages(strict, "evaluation", "report") == [[first], None]  # judged again, a champion falls
     said = project.run("say").stdout
-    assert "registered, but not champion: its evidence is not calibrated" in said
+    assert "not champion: its evidence is not calibrated" in said
     assert "models:/firmbound-tiny2@champion" in said  # given evidence is not judged
     assert "did not become champion" in (project.folder / "data" / "learned" / "report" / "index.html").read_text()
     assert run_stages(params, "evaluation", "report") == [[first], first]

@@ -6,21 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.model_selection import train_test_split
 
 from firmbound.arrays import Floats, Ints
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.errors import InvalidInput
 from firmbound.fitting import Method, Options
-from firmbound.prefixes import PrefixClassifiers, PrefixFunction
-from firmbound.readers import BeliefReader, EvidenceReader
+from firmbound.readers.beliefs import BeliefReader
+from firmbound.readers.prefixes import PrefixClassifiers, PrefixFunction
+from firmbound.readers.protocol import EvidenceReader
 from firmbound.series import Series
-from firmbound.tandem.model import fit_tandem
 from firmbound.tandem.options import TrainingOptions
-from firmbound.tandem.training import Progress
 
 if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier
+    from firmbound.tandem.training import Progress
 
 # A step that fewer sequences reach tells too little of what is to be expected there: the horizon ends before it.
 ENOUGH = 30
@@ -63,17 +62,21 @@ def split(labels: Ints, validation: float, held_out: float, seed: int) -> tuple[
         number = isinstance(share, int | float) and not isinstance(share, bool)
         if not (number and least <= share < 0.5):
             raise InvalidInput(name, "be a share between 0 and 0.5", share)
-    classes, count = int(labels.max()) + 1, len(labels)
-    rarest, parts = int(np.bincount(labels).min()), 4 if held_out else 3
-    judges = max(classes, round(held_out * count)) if held_out else 0
-    validators = max(classes, round(validation * count))
-    if rarest < parts or count - judges - validators < 2 * classes:
+    rarest, parts = int(np.bincount(labels).min()), 3 if held_out else 2
+    if rarest < parts:
         rule = f"hold enough sequences to split: {parts} of every class at least"
-        raise InvalidInput("y", rule, f"{count} sequences, the rarest class {rarest} times")
-    rest, kept = np.arange(count), np.empty(0, dtype=np.int64)
-    if judges:
-        rest, kept = train_test_split(rest, test_size=judges, stratify=labels, random_state=seed)
-    train, valid = train_test_split(rest, test_size=validators, stratify=labels[rest], random_state=seed)
+        raise InvalidInput("y", rule, f"{len(labels)} sequences, the rarest class {rarest} times")
+    random = np.random.default_rng(seed)
+    chosen: list[list[Ints]] = [[], [], []]
+    for label in range(int(labels.max()) + 1):
+        own = random.permutation(np.flatnonzero(labels == label))
+        judges = max(1, round(held_out * len(own))) if held_out else 0
+        validators = max(1, round(validation * len(own)))
+        for part, places in zip(
+            chosen, np.split(own, [len(own) - judges - validators, len(own) - judges]), strict=True
+        ):
+            part.append(places)
+    train, valid, kept = (random.permutation(np.concatenate(part)) for part in chosen)
     return train, valid, kept
 
 
@@ -112,6 +115,8 @@ def learn_evidence(
         )
         return fitted, part.spread(fitted.fit(part.values, labels[seen], part.observations))
     if source == "network":
+        from firmbound.tandem.model import fit_tandem  # torch, which other readers do not wait for
+
         reader: EvidenceReader = fit_tandem(
             series.values[train],
             labels[train],

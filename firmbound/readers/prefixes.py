@@ -21,7 +21,7 @@ from firmbound.arrays import Bools, Floats, Ints, check_lengths, class_labels, f
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import check_posteriors, class_prior, evidence_from_posteriors
-from firmbound.prefix_streams import PrefixPool, PrefixStream
+from firmbound.readers.prefix_streams import PrefixPool, PrefixStream
 
 KIND = "prefix-classifiers"
 Classify = Callable[[NDArray[Any]], Any]

@@ -11,7 +11,7 @@ import firmbound
 from firmbound.errors import InvalidInput
 from firmbound.evaluation.calibration import calibration
 from firmbound.posterior import posterior
-from firmbound.prefixes import PrefixClassifiers, prefix_posteriors
+from firmbound.readers.prefixes import PrefixClassifiers, prefix_posteriors
 
 
 def gaussian(sequences, seed):

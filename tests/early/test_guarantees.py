@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from firmbound import InvalidInput
-from firmbound.guarantees import error_interval, fastest_safe, sequences_needed
+from firmbound.early.guarantees import error_interval, fastest_safe, sequences_needed
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.1])

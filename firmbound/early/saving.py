@@ -12,14 +12,14 @@ import numpy as np
 from firmbound.bundle import read_bundle, read_header, write_bundle
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
+from firmbound.early.front import Record
+from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import BundleError, InvalidInput
-from firmbound.front import Record
-from firmbound.prefixes import Classify, PrefixClassifiers, PrefixFunction
 from firmbound.publishing import publish
-from firmbound.readers import BeliefReader, EvidenceReader
-from firmbound.remaining_time import RemainingTime
+from firmbound.readers.beliefs import BeliefReader
+from firmbound.readers.prefixes import Classify, PrefixClassifiers, PrefixFunction
+from firmbound.readers.protocol import EvidenceReader
 from firmbound.stopping_rule import StoppingRule
-from firmbound.tandem.model import TandemModel
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 
 if TYPE_CHECKING:
@@ -27,8 +27,16 @@ if TYPE_CHECKING:
 
 KIND = "early-classifier"
 OPTION_TYPES = {kind.__name__: kind for kind in (NetworkOptions, TrainingOptions, ConvexOptions, ProcessOptions)}
+
+
+def _load_network(path: Path) -> EvidenceReader:
+    from firmbound.tandem.model import TandemModel  # torch, which other readers do not wait for
+
+    return TandemModel.load(path)
+
+
 READERS: Mapping[str, Callable[[Path], EvidenceReader]] = {
-    "tandem": TandemModel.load,
+    "tandem": _load_network,
     "beliefs": BeliefReader.load,
     "prefix-classifiers": PrefixClassifiers.load,
 }

@@ -15,9 +15,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from firmbound.arrays import Bools, Floats, Ints
+from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import BundleError, InvalidInput
-from firmbound.readers import EvidenceReader
-from firmbound.remaining_time import RemainingTime
+from firmbound.readers.protocol import EvidenceReader
 from firmbound.series import Missing, is_missing, observations
 from firmbound.stopping_rule import StoppingRule
 

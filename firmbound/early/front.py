@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Bools, Floats, Ints
+from firmbound.early.guarantees import error_interval
 from firmbound.evaluation.estimates import mean_of
 from firmbound.evaluation.risk import realised_risk
-from firmbound.guarantees import error_interval
 from firmbound.posterior import posterior
 from firmbound.stopping_rule import StoppingRule
 from firmbound.trajectories import Decisions

@@ -1,0 +1,1 @@
+"""What a classifier does with its rules: learning, streams, fronts, promises, saving."""

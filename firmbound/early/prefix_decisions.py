@@ -1,0 +1,47 @@
+"""How things stand for prefixes of t observations: decided or not, and with what risks. What servers answer with."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.errors import InvalidInput
+from firmbound.series import Series
+from firmbound.stopping_rule import Outlook
+
+if TYPE_CHECKING:
+    from firmbound.early_classifier import EarlyClassifier
+
+
+def decide_prefixes(
+    classifier: EarlyClassifier, X: Any, lengths: ArrayLike | None = None, *, ended: bool = False
+) -> dict[str, NDArray[Any]]:
+    """(n, t, d), or `lengths` observations of each -> decided, label, time, posterior and risks, a row a sequence.
+
+    time is when the decision fell, or how many observations there are where none has; all else is as it stood then.
+    ended: there will be no more, so everything is decided.
+    """
+    series = Series.of(X, lengths, missing=classifier.missing).until(classifier.rule_.problem.horizon)
+    if series.dimension != classifier.reader_.dimension:
+        rule = f"hold {classifier.reader_.dimension} numbers an observation"
+        raise InvalidInput("X", rule, f"shape {series.values.shape}")
+    evidence, rule_ = classifier.read(series), classifier.rule_
+    time = series.lengths.copy()
+    found: list[Outlook | None] = [None] * series.horizon
+    places: list[NDArray[np.int64]] = []
+    waiting = np.arange(len(series))
+    for t in range(1, series.horizon + 1):
+        outlook = rule_.outlook(evidence[waiting, t - 1], t=t, cost=classifier.cost)
+        settled = outlook.decided | (series.lengths[waiting] == t)
+        found[t - 1] = Outlook(**{f.name: getattr(outlook, f.name)[settled] for f in fields(Outlook)})
+        time[waiting[settled]] = t
+        places.append(waiting[settled])
+        waiting = waiting[~settled]
+    order = np.argsort(np.concatenate(places))
+    columns = {f.name: np.concatenate([getattr(part, f.name) for part in found])[order] for f in fields(Outlook)}
+    columns["label"] = classifier.classes_[columns["label"]]
+    columns["decided"] |= ended
+    return {"decided": columns.pop("decided"), "label": columns.pop("label"), "time": time, **columns}

@@ -1,0 +1,1 @@
+"""What reads evidence from observations, behind one protocol."""

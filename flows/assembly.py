@@ -1,0 +1,58 @@
+"""What the stages fitted, as the one object that users and the registry hold."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmbound.arrays import Ints
+from firmbound.early.front import Record
+from firmbound.early.remaining_time import RemainingTime
+from firmbound.early_classifier import EarlyClassifier
+from firmbound.readers.beliefs import BeliefReader
+from firmbound.readers.protocol import EvidenceReader
+from firmbound.stopping_rule import StoppingRule
+from flows.params import LearnedEvidence, Params
+from flows.stage import stage_folder
+
+# Training sequences from which expected remaining times are learned.
+REMAINING_SEQUENCES = 5_000
+
+
+def assemble(
+    dataset: str,
+    params: Params,
+    rule: StoppingRule,
+    train: NDArray[Any],
+    test: NDArray[Any],
+    labels: Ints,
+    lengths: tuple[Ints, Ints],
+) -> EarlyClassifier:
+    """From evidence of training and test sequences, (n, T, K) each, and their lengths. Test sequences are those that
+    played no part in fitting: promises of error rates and checks for drift go by what the rules did on them."""
+    section, fitted = params.tandem[dataset], params.boundary[dataset]
+    some = slice(REMAINING_SEQUENCES)
+    learned: dict[str, Any] = {"evidence": "given"}
+    reader: EvidenceReader = BeliefReader("given", np.full(rule.problem.classes, 1 / rule.problem.classes))
+    if isinstance(section, LearnedEvidence):
+        from firmbound.tandem.model import TandemModel  # torch, which given evidence does not wait for
+
+        reader = TandemModel.load(stage_folder(dataset, "tandem") / "network")
+        network, training = section.options()
+        learned = {"evidence": "network", "network": network, "training": training}
+    return EarlyClassifier.of_parts(
+        reader,
+        rule,
+        classes=np.arange(rule.problem.classes),
+        remaining=RemainingTime.of(rule, train[some], lengths[0][some]),
+        record=Record.of(rule, test, truth=labels, lengths=lengths[1]),
+        about={"name": dataset, "sequences": len(train), "held_out": len(test)},
+        cost=float(rule.costs[len(rule.costs) // 2]),
+        penalty=fitted.penalty,
+        costs=rule.costs.tolist(),
+        prior=rule.prior.tolist(),
+        method=fitted.method,
+        options=fitted.options(),
+        seed=fitted.seed,
+        **learned,
+    )
