@@ -14,6 +14,14 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+def any_array(name: str, values: Any, words: str) -> NDArray[Any]:
+    """`values` as an array of any kind; what is none, such as rows of different lengths, is refused."""
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise InvalidInput(name, f"be {words}", f"{values!r:.60} ({problem})") from None
+
+
 def finite_array(name: str, values: ArrayLike, *, ndim: int | None, shape_words: str) -> NDArray[Any]:
     """`values` as a real floating array of rank `ndim` (None: any) without NaN or infinity; its precision is kept."""
     try:
@@ -42,7 +50,7 @@ def check_lengths(lengths: ArrayLike | None, *, count: int, horizon: int) -> Int
     """(n,) numbers of observations, each in 1..T; None: all T."""
     if lengths is None:
         return np.full(count, horizon)
-    array = np.asarray(lengths)
+    array = any_array("lengths", lengths, f"{count} whole numbers, one a sequence")
     if array.dtype.kind not in "iu" or array.shape != (count,):
         raise InvalidInput("lengths", f"be {count} whole numbers, one a sequence", f"{array.dtype} of {array.shape}")
     if count and (array.min() < 1 or array.max() > horizon):
@@ -60,7 +68,7 @@ def mean_over_time(values: Floats, lengths: Ints | None) -> Floats:
 
 def class_labels(name: str, labels: ArrayLike, *, count: int, classes: int) -> Ints:
     """(n,) labels as integers within 0..K-1."""
-    array = np.asarray(labels)
+    array = any_array(name, labels, "integers 0..K-1")
     if array.dtype.kind not in "iu" and not (array.dtype.kind == "f" and bool(np.all(array == np.floor(array)))):
         raise InvalidInput(name, "be integers 0..K-1", f"dtype {array.dtype}", "Encode labels as class indices first.")
     if array.shape != (count,):

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Floats, Ints, any_array, finite_array
 from firmbound.costs import DecisionProblem
 from firmbound.early import saving
 from firmbound.early.drift import Drift, compare
 from firmbound.early.front import FrontPoint, Record
 from firmbound.early.guarantees import fastest_safe, sequences_needed
-from firmbound.early.learning import check_source, encode, learn_evidence, split, usual_horizon, usual_method
+from firmbound.early.learning import check_settings, encode, learn_evidence, split, usual_horizon, usual_method
 from firmbound.early.live import EarlyStream, StreamParts, StreamPool
 from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import FirmboundError, InvalidInput
@@ -112,7 +112,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: ArrayLike, *, lengths: ArrayLike | None = None, progress: Progress | None = None) -> Self:
         """Learn evidence from features X (n, T, d) with labels y (n,) of any kind, then the rules of all costs."""
-        check_source(self.evidence)
+        check_settings(self)
         series = Series.of(X, lengths, missing=self.missing)
         classes, labels = encode(y, len(series))
         train, valid, kept = split(labels, self.validation, self.held_out, self.seed)
@@ -184,7 +184,12 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Negative average of penalties and costs of observations: higher is better."""
         chosen = self._decisions(X, lengths)
         paid = realised_risk(chosen, self.encode(y, len(chosen)), self._fitted().problem, self.cost)
-        return -float(np.average(paid, weights=None if sample_weight is None else np.asarray(sample_weight)))
+        if sample_weight is None:
+            return -float(paid.mean())
+        weights = finite_array("sample_weight", sample_weight, ndim=1, shape_words=f"({len(paid)},)")
+        if weights.shape != paid.shape or weights.min() < 0 or weights.sum() <= 0:
+            raise InvalidInput("sample_weight", f"be {len(paid)} weights, not all zero", f"shape {weights.shape}")
+        return -float(np.average(paid, weights=weights))
 
     def front(self, X: Any, y: ArrayLike, lengths: ArrayLike | None = None) -> list[FrontPoint]:
         """Error, time and risk at every cost that was fitted, the slowest rule first."""
@@ -275,7 +280,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def encode(self, y: ArrayLike, count: int) -> Ints:
         """Labels as indices; one that was not there when fitting is refused."""
         self._fitted()
-        given = np.asarray(y)
+        given = any_array("y", y, "one label a sequence")
         if given.shape != (count,):
             raise InvalidInput("y", f"have shape ({count},), one label a sequence", f"shape {given.shape}")
         places = {label: index for index, label in enumerate(self.classes_.tolist())}

@@ -88,7 +88,7 @@ def make_fitter(
 ) -> SurfaceFitter:
     """The estimator of a method's name, for a decision problem and a class prior (K,)."""
     kinds: Mapping[str, type[Options]] = {"cfl": ConvexOptions, "gp": ProcessOptions}
-    if method not in kinds:
+    if not isinstance(method, str) or method not in kinds:
         raise InvalidInput("method", f"be one of {tuple(kinds)}", repr(method))
     chosen = kinds[method]() if options is None else options
     if isinstance(chosen, ConvexOptions) and method == "cfl":

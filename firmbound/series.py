@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Bools, Ints, check_lengths
+from firmbound.arrays import Bools, Ints, any_array, check_lengths
 from firmbound.errors import InvalidInput
 
 Missing = Literal["refuse", "skip"]
@@ -39,9 +39,9 @@ class Series:
 
         missing: whether steps with a NaN are errors or skipped. What stands after an end is not looked at.
         """
-        if missing not in get_args(Missing):
+        if not isinstance(missing, str) or missing not in get_args(Missing):
             raise InvalidInput("missing", f"be one of {get_args(Missing)}", repr(missing))
-        if isinstance(X, list | tuple) and len({np.shape(one) for one in X if np.ndim(one) == 2}) > 1:
+        if isinstance(X, list | tuple) and len({len(one) for one in X if isinstance(one, np.ndarray | list)}) > 1:
             if lengths is not None:
                 raise InvalidInput("lengths", "be left out where series come as a list", "both")
             X, lengths = padded(X)
@@ -119,12 +119,9 @@ def padded(series: Sequence[ArrayLike]) -> tuple[NDArray[Any], Ints]:
 
 def observations(given: ArrayLike, shape: tuple[int, ...], missing: Missing) -> NDArray[np.float32]:
     """One observation (d,) or one for each of m streams (m, d), in single precision; NaN only where it is skipped."""
-    try:
-        array = np.asarray(given)
-        if array.dtype.kind not in "fiub":
-            raise TypeError(f"dtype {array.dtype}")
-    except (TypeError, ValueError) as problem:
-        raise InvalidInput("observation", f"be {shape} numbers", f"{given!r:.60} ({problem})") from None
+    array = any_array("observation", given, f"numbers of shape {shape}")
+    if array.dtype.kind not in "fiub":
+        raise InvalidInput("observation", f"be numbers of shape {shape}", f"{given!r:.60}")
     if array.shape != shape:
         words = "a row a stream" if len(shape) == 2 else "as the classifier was fitted"
         raise InvalidInput("observation", f"have shape {shape}, {words}", f"shape {array.shape}")
@@ -142,10 +139,7 @@ def is_missing(observation: NDArray[np.float32], missing: Missing) -> bool:
 
 
 def _numbers(values: ArrayLike, rank: int = 3, words: str = SHAPE) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as problem:
-        raise InvalidInput("X", f"be a numeric array {words}", f"{values!r:.80} ({problem})") from None
+    array = any_array("X", values, f"a numeric array {words}")
     if array.dtype.kind not in "fiub":
         raise InvalidInput("X", f"be a numeric array {words}", f"dtype {array.dtype}")
     if array.ndim != rank or (rank == 3 and min(array.shape) < 1):

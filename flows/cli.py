@@ -223,6 +223,7 @@ def register(
         from flows.promotion import of_arrays
         from flows.registry import model_name, one_at_a_time, register_classifier, standings
 
+        model_name(name)  # a name that cannot be is refused before anything is touched
         classifier, parts = EarlyClassifier.load(folder), None
         if test is not None:
             parts = of_arrays(classifier, *read_data(test, labels=True))

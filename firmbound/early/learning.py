@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Floats, Ints, any_array
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.errors import InvalidInput
 from firmbound.fitting import Method, Options
 from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.prefixes import PrefixClassifiers, PrefixFunction
 from firmbound.readers.protocol import EvidenceReader
-from firmbound.series import Series
-from firmbound.tandem.options import TrainingOptions
+from firmbound.series import Missing, Series
+from firmbound.tandem.options import NetworkOptions, TrainingOptions, is_count
 
 if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier
@@ -26,20 +26,32 @@ ENOUGH = 30
 FOLDS = 5
 
 
-def check_source(evidence: Any) -> None:
-    """Refuse what no reader can be made of."""
-    named = isinstance(evidence, str) and evidence in ("network", "posteriors", "given")
-    if not (named or hasattr(evidence, "predict_proba") or (callable(evidence) and not isinstance(evidence, type))):
-        rule = "be 'network', 'posteriors', 'given', a classifier with predict_proba, or a callable on prefixes"
-        raise InvalidInput("evidence", rule, f"{evidence!r:.60}")
+def check_settings(wanted: EarlyClassifier) -> None:
+    """Refuse, by name, what nothing can be made of."""
+    source = wanted.evidence
+    named = isinstance(source, str) and source in ("network", "posteriors", "given")
+    reads = named or hasattr(source, "predict_proba") or (callable(source) and not isinstance(source, type))
+    sources = "'network', 'posteriors', 'given', a classifier with predict_proba, or a callable on prefixes"
+    for name, holds, rule in (
+        ("evidence", reads, f"be {sources}"),
+        ("method", _one_of(wanted.method, "auto", "cfl", "gp"), "be 'auto', 'cfl' or 'gp'"),
+        ("missing", _one_of(wanted.missing, *get_args(Missing)), f"be one of {get_args(Missing)}"),
+        ("seed", is_count(wanted.seed, 0), "be a whole number from 0"),
+        ("network", isinstance(wanted.network, NetworkOptions | None), "be NetworkOptions, or None"),
+        ("training", isinstance(wanted.training, TrainingOptions | None), "be TrainingOptions, or None"),
+        ("options", isinstance(wanted.options, Options | None), "be ConvexOptions or ProcessOptions, or None"),
+    ):
+        if not holds:
+            raise InvalidInput(name, rule, f"{getattr(wanted, name)!r:.60}")
+
+
+def _one_of(value: Any, *choices: str) -> bool:
+    return isinstance(value, str) and value in choices
 
 
 def encode(y: ArrayLike, count: int) -> tuple[NDArray[Any], Ints]:
     """Distinct labels in order, and each sequence's place among them."""
-    try:
-        given = np.asarray(y)
-    except ValueError as problem:
-        raise InvalidInput("y", "be one label a sequence", f"{problem}") from None
+    given = any_array("y", y, "one label a sequence")
     if given.shape != (count,):
         raise InvalidInput("y", f"have shape ({count},), one label a sequence", f"shape {given.shape}")
     if given.dtype.kind == "f" and not np.all(np.isfinite(given)):

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from firmbound.arrays import Bools, Floats, Ints
+from firmbound.arrays import Bools, Floats, Ints, any_array
 from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.readers.protocol import EvidenceReader
@@ -199,11 +199,8 @@ class StreamPool:
             self._left[now] = np.where(found.decided, 0.0, left)
 
     def _places(self, streams: ArrayLike) -> Ints:
-        try:
-            chosen = np.asarray(streams)
-        except ValueError:
-            chosen = np.zeros((1, 1))
-        if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and len(chosen)):
+        chosen = any_array("streams", streams, "whole numbers, one a stream")
+        if chosen.ndim != 1 or chosen.dtype.kind not in ("iu" if len(chosen) else "iuf"):
             raise InvalidInput("streams", "be whole numbers, one a stream", f"{streams!r:.60}")
         if len(chosen) and (chosen.min() < 0 or chosen.max() >= self.streams or len(np.unique(chosen)) < len(chosen)):
             raise InvalidInput("streams", f"be different ones of 0..{self.streams - 1}", f"{streams!r:.60}")

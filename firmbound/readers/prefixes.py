@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
-from firmbound.arrays import Bools, Floats, Ints, check_lengths, class_labels, finite_array
+from firmbound.arrays import Bools, Floats, Ints, any_array, check_lengths, class_labels, finite_array
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import check_posteriors, class_prior, evidence_from_posteriors
@@ -209,7 +209,7 @@ class PrefixClassifiers(PrefixReader):
 def check_checkpoints(checkpoints: Sequence[int] | None, horizon: int) -> Ints:
     if checkpoints is None:
         return np.arange(1, horizon + 1)
-    asked = np.asarray(checkpoints)
+    asked = any_array("checkpoints", checkpoints, f"whole numbers that rise from 1 to at most {horizon}")
     whole = asked.ndim == 1 and asked.dtype.kind in "iu" and len(asked) > 0
     if not whole or asked[0] != 1 or asked[-1] > horizon or np.any(np.diff(asked) <= 0):
         raise InvalidInput("checkpoints", f"rise from 1 to at most {horizon}", f"{checkpoints!r:.60}")

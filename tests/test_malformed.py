@@ -1,0 +1,171 @@
+"""Whatever comes in, out comes an answer or an error of ours, and no file is touched. More than 2,000 cases."""
+
+import json
+import shutil
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.linear_model import LogisticRegression
+
+import firmbound
+from firmbound.early.prefix_decisions import decide_prefixes
+from firmbound.errors import BundleError, FirmboundError
+from flows.cli_stream import parse_line
+
+pytestmark = pytest.mark.filterwarnings("ignore::firmbound.errors.NotConvergedWarning")  # sixty sequences of noise
+MANY = settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+SOME = settings(MANY, max_examples=120)
+
+DTYPES = st.sampled_from(["f8", "f4", "f2", "i8", "u1", "?", "c16", "U3", "O", "M8[s]", "m8[s]", "S2"])
+SHAPES = st.one_of(
+    hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
+    st.tuples(st.integers(0, 6), st.just(5), st.just(2)),
+)
+ARRAYS = DTYPES.flatmap(
+    lambda dtype: hnp.arrays(dtype, SHAPES) if dtype != "O" else hnp.arrays("O", SHAPES, elements=SCALARS)
+)
+SCALARS = st.one_of(
+    st.floats(), st.integers(-(10**30), 10**30), st.booleans(), st.none(), st.text(max_size=3), st.binary(max_size=3)
+)
+NESTED = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4), max_leaves=10)
+HUGE = st.sampled_from([np.full((2, 5, 2), 1e300), np.full((2, 5, 2), 1e-320), np.full((3, 5, 2), 3e38, "f4")])
+ANYTHING = st.one_of(ARRAYS, NESTED, HUGE, st.dictionaries(st.text(max_size=2), SCALARS, max_size=2))
+GOOD_X = np.random.default_rng(0).standard_normal((60, 5, 2))
+GOOD_Y = np.arange(60) % 3
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Quick, with unequal lengths and gaps allowed: the most that can go wrong."""
+    X = GOOD_X + GOOD_Y[:, None, None]
+    classifier = firmbound.EarlyClassifier(
+        evidence=LogisticRegression(), costs=[0.5, 1.0], cost=0.2, missing="skip", method="gp"
+    )
+    return classifier.fit(X, GOOD_Y)
+
+
+@pytest.fixture(scope="module")
+def network():
+    training = firmbound.TrainingOptions(epochs=1, batch=20)
+    return firmbound.EarlyClassifier(cost=0.2, costs=[0.5], training=training).fit(GOOD_X, GOOD_Y)
+
+
+def ours(ask, *arguments, **named):
+    """Nothing but an answer or an error of ours."""
+    with suppress(FirmboundError):
+        return ask(*arguments, **named)
+    return None
+
+
+@MANY
+@given(X=ANYTHING, lengths=st.one_of(st.none(), ANYTHING))
+def test_whatever_is_to_be_decided(fitted, network, X, lengths):
+    for classifier in (fitted, network):
+        for ask in (classifier.decide, classifier.record, classifier.series):
+            ours(ask, X, lengths=lengths)
+        ours(decide_prefixes, classifier, X, lengths)
+
+
+@MANY
+@given(X=ANYTHING, y=ANYTHING)
+def test_whatever_is_to_be_scored(fitted, X, y):
+    for ask in (fitted.score, fitted.front, fitted.drift):
+        ours(ask, X, y)
+        ours(ask, GOOD_X, y)
+
+
+@MANY
+@given(X=ANYTHING, y=ANYTHING, lengths=st.one_of(st.none(), ANYTHING))
+def test_whatever_is_to_be_fitted(X, y, lengths):
+    quick = firmbound.EarlyClassifier(evidence="given", costs=[0.5], cost=0.2)
+    ours(quick.fit, X, y, lengths=lengths)
+    ours(quick.fit, GOOD_X, y)
+    ours(quick.fit, X, GOOD_Y)
+
+
+@SOME
+@given(name=st.sampled_from(list(firmbound.EarlyClassifier().get_params())), value=ANYTHING)
+def test_whatever_a_parameter_is_set_to(name, value):
+    quick = firmbound.EarlyClassifier(
+        evidence="given", costs=[0.5], cost=0.2, training=firmbound.TrainingOptions(epochs=1, batch=10)
+    )
+    X = np.random.default_rng(0).standard_normal((30, 4, 3))
+    ours(quick.set_params(**{name: value}).fit, X, np.arange(30) % 3)
+
+
+@MANY
+@given(pushed=st.lists(ANYTHING, max_size=3), state=st.one_of(st.none(), st.binary(max_size=200)))
+def test_whatever_is_pushed(fitted, network, pushed, state):
+    for classifier in (fitted, network):
+        ours(classifier.stream, state)
+        stream, pool = classifier.stream(), classifier.pool(4)
+        for one in pushed:
+            ours(stream.push, one)
+            ours(pool.push, one)
+            ours(pool.push, GOOD_X[:2, 0], one)
+            ours(pool.reset, one)
+            ours(pool.end, one)
+        ours(stream.end)
+        assert stream.push(GOOD_X[0, 0]).time >= 1  # it works on
+
+
+@MANY
+@given(value=ANYTHING, other=st.one_of(st.floats(), ANYTHING))
+def test_whatever_is_asked_of_the_front(fitted, value, other):
+    for ask in (fitted.at_cost, fitted.at_time, fitted.at_error, fitted.pool):
+        ours(ask, value)
+    ours(fitted.at_error, 0.5, other)
+
+
+@MANY
+@given(line=st.one_of(st.text(max_size=30), NESTED.map(lambda value: json.dumps(value, default=str))))
+def test_whatever_line_comes(line):
+    ours(parse_line, line)
+
+
+@SOME
+@given(data=st.data())
+def test_whatever_is_changed_in_a_saved_classifier(fitted, network, data, tmp_path_factory):
+    """Loaded as it was, or refused with a BundleError; the files stay as they are."""
+    classifier = data.draw(st.sampled_from([fitted, network]))
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    classifier.save(folder)
+    file = data.draw(st.sampled_from(sorted(f for f in folder.rglob("*") if f.is_file())))
+    content = file.read_bytes()
+    if file.suffix == ".json":
+        header = json.loads(content)
+        change(header, data)
+        file.write_text(json.dumps(header))
+    else:
+        place = data.draw(st.integers(0, len(content) - 1))
+        cut = data.draw(st.booleans())
+        file.write_bytes(content[:place] if cut else content[:place] + b"\x00\xff" + content[place + 2 :])
+    before = {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+    try:
+        loaded = firmbound.EarlyClassifier.load(folder)
+        ours(loaded.decide, GOOD_X)
+    except BundleError:
+        pass
+    assert {f: f.read_bytes() for f in folder.rglob("*") if f.is_file()} == before
+    shutil.rmtree(folder)
+
+
+def change(tree, data):
+    """One value, somewhere in a header, is another or gone."""
+    name = data.draw(st.sampled_from(sorted(tree)))
+    if isinstance(tree[name], dict) and tree[name] and data.draw(st.booleans()):
+        change(tree[name], data)
+    elif data.draw(st.booleans()):
+        del tree[name]
+    else:
+        tree[name] = data.draw(
+            NESTED.filter(lambda value: not isinstance(value, bytes)).map(str) | st.integers() | st.none()
+        )
