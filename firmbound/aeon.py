@@ -25,7 +25,7 @@ _LAST_CALL: WeakKeyDictionary[Any, NDArray[Any]] = WeakKeyDictionary()
 
 
 class FirmboundEarlyClassifier(BaseEarlyClassifier):  # type: ignore[misc]
-    """EarlyClassifier for collections of aeon; parameters are those of EarlyClassifier, with random_state as its seed.
+    """EarlyClassifier for collections of aeon, with its parameters; random_state is the seed, and gaps are errors.
 
     Series of equal length that are shorter than those of `fit` are beginnings: where it is too early to decide, the
     label is -1. Series of unequal length are whole, and decided at their end.
@@ -101,7 +101,7 @@ class FirmboundEarlyClassifier(BaseEarlyClassifier):  # type: ignore[misc]
 
     def _predict(self, X: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         found = self._outlook(X)
-        undecided = np.asarray(-1).astype(self.classes_.dtype if self.classes_.dtype.kind != "U" else "<U2")
+        undecided: Any = {"U": "-1", "i": -1, "f": -1.0}.get(self.classes_.dtype.kind, np.array(-1, dtype=object))
         return np.where(found["decided"], found["label"], undecided), found["decided"]
 
     def _predict_proba(self, X: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,16 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+def is_real(value: object) -> bool:
+    """A number of Python or NumPy, and no truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
 def any_array(name: str, values: Any, words: str) -> NDArray[Any]:
     """`values` as an array of any kind; what is none, such as rows of different lengths, is refused."""
     try:
         return np.asarray(values)
-    except (TypeError, ValueError, OverflowError) as problem:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as problem:  # the last: torch
         raise InvalidInput(name, f"be {words}", f"{values!r:.60} ({problem})") from None
 
 

@@ -17,12 +17,14 @@ from firmbound.errors import BundleError
 from firmbound.publishing import publish
 from firmbound.version import __version__
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 HEADER, ARRAYS = "header.json", "arrays.safetensors"
 
 
 def write_bundle(path: str | Path, *, kind: str, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Publish a bundle at `path`; the same content gives the same bytes."""
+    """Publish a bundle at `path`; the same content gives the same bytes. What is no bundle is not written over."""
+    if Path(path).exists() and not (Path(path) / HEADER).is_file():
+        raise BundleError(f"{path} is there already and no model of ours, so it is not replaced. Choose another path.")
     content = save({name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())})
     full = {
         "schema_version": SCHEMA_VERSION,
@@ -31,9 +33,17 @@ def write_bundle(path: str | Path, *, kind: str, header: Mapping[str, Any], arra
         "sha256": {ARRAYS: hashlib.sha256(content).hexdigest()},
         **header,
     }
+    full["sha256"][HEADER] = header_sum(full)
     with publish(path) as folder:
         (folder / ARRAYS).write_bytes(content)
         (folder / HEADER).write_text(json.dumps(full, indent=2, sort_keys=True) + "\n")
+
+
+def header_sum(header: Mapping[str, Any]) -> str:
+    """Checksum of a header without its own."""
+    sums = {name: value for name, value in header["sha256"].items() if name != HEADER}
+    text = json.dumps({**header, "sha256": sums}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_bundle(path: str | Path, *, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -54,7 +64,7 @@ def read_bundle(path: str | Path, *, kind: str) -> tuple[dict[str, Any], dict[st
         )
     try:
         return header, load(content)
-    except SafetensorError as problem:
+    except (SafetensorError, KeyError, TypeError, ValueError) as problem:
         raise BundleError(f"{Path(path) / ARRAYS} cannot be read: {problem}.") from None
 
 
@@ -67,9 +77,12 @@ def read_header(path: str | Path) -> dict[str, Any]:
         raise BundleError(
             f"There is no model at {path}: {HEADER} is missing. Check the path or save the model."
         ) from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise BundleError(f"{file} is not JSON: {problem}.") from None
     if not isinstance(header, dict) or header.get("schema_version") != SCHEMA_VERSION:
         version = header.get("schema_version") if isinstance(header, dict) else None
         raise BundleError(f"{path} has schema version {version}, this firmbound reads {SCHEMA_VERSION}. Save it again.")
+    sums = header.get("sha256")
+    if not isinstance(sums, dict) or sums.get(HEADER) != header_sum(header):
+        raise BundleError(f"{file} was changed since it was written: its checksum is another. Fetch or save it again.")
     return header

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from firmbound.arrays import Floats, Ints, finite_array
+from firmbound.arrays import Floats, Ints, finite_array, is_real
 from firmbound.errors import InvalidInput
 from firmbound.simplex import highest_minimum
 
@@ -115,9 +115,10 @@ class DecisionProblem:
             if self.costs.size == 1:
                 return 0
             raise InvalidInput("cost", "be named when a rule holds several", None, f"Choose of {self.costs.tolist()}.")
-        if isinstance(cost, bool) or not isinstance(cost, int | float | np.number):
+        if not is_real(cost):
             raise InvalidInput("cost", f"be one of {self.costs.tolist()}", f"{cost!r:.60}")
-        close = np.flatnonzero(np.isclose(self.costs, cost, rtol=1e-9, atol=0.0))
+        wanted = float(str(cost))  # as it reads: a number of single precision means what it shows
+        close = np.flatnonzero(np.isclose(self.costs, wanted, rtol=1e-9, atol=0.0))
         if close.size == 0:
             raise InvalidInput("cost", f"be one of {self.costs.tolist()}", cost, "Fit the rule with this cost too.")
         return int(close[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from firmbound.arrays import Floats, Ints, any_array, finite_array
+from firmbound.arrays import Floats, Ints, any_array, finite_array, is_real
 from firmbound.costs import DecisionProblem
 from firmbound.early import saving
 from firmbound.early.drift import Drift, compare
@@ -27,7 +27,7 @@ from firmbound.fitting import Method, Options, fit_stopping_rule, make_fitter
 from firmbound.posterior import class_prior
 from firmbound.readers.prefixes import Classify
 from firmbound.readers.protocol import EvidenceReader
-from firmbound.series import Missing, Series
+from firmbound.series import Missing, Series, is_list_of_series
 from firmbound.stopping_rule import StoppingRule
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.trajectories import Decisions
@@ -66,7 +66,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     predict_proba, fitted at `checkpoints` (by default every t); a callable that gives posteriors (n, K) of prefixes
     (n, t, d); or "posteriors" or "given" if X holds posteriors or evidence (n, T, K) already. costs: the front that is
     fitted beside `cost`, by default nine shares of penalty / T. prior: class probabilities, by default the shares of
-    the labels. method: "cfl" or "gp", by default the former for two and three classes. missing: "skip" leaves out
+    the labels. method: "cfl" or "gp", by default the former for two classes. missing: "skip" leaves out
     observations with a NaN; time goes on, nothing is learned. validation: share of the sequences that training stops
     by. held_out: share that is kept away from all fitting, for promises.
 
@@ -118,7 +118,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         train, valid, kept = split(labels, self.validation, self.held_out, self.seed)
         seen = np.concatenate([train, valid])
         series = series.until(usual_horizon(series.lengths[seen]))
-        prior = class_prior(np.bincount(labels) / len(labels) if self.prior is None else self.prior, len(classes))
+        shares = np.bincount(labels[seen]) / len(seen)
+        prior = class_prior(shares if self.prior is None else self.prior, len(classes))
         # What makes no sense is found before the training, not after it.
         costs = self._front_costs(len(classes), series.horizon)
         problem = DecisionProblem.create(
@@ -159,13 +160,10 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         made = cls(**params)
         made.classes_, made.reader_, made.rule_ = classes, reader, rule
         made.remaining_, made.record_, made.about_ = remaining, record, about
-        if len(classes) != rule.problem.classes or remaining.means.shape[:2] != (
-            rule.costs.size,
-            rule.problem.horizon - 1,
-        ):
+        if len(classes) != rule.problem.classes or not remaining.fits(rule):
             raise InvalidInput("parts", "belong together", "a rule of other classes, costs or steps")
-        if record is not None and len(record.time) != rule.costs.size:
-            raise InvalidInput("record", f"hold a row for each of {rule.costs.size} costs", len(record.time))
+        if record is not None and not record.fits(rule):
+            raise InvalidInput("record", "be of this rule", "one of other costs, classes or steps")
         rule.problem.cost_index(made.cost)
         return made
 
@@ -218,7 +216,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def at_time(self, mean_time: float) -> EarlyClassifier:
         """The rule whose mean number of observations on held-out sequences comes nearest."""
         horizon = self._fitted().problem.horizon
-        if isinstance(mean_time, bool) or not isinstance(mean_time, int | float) or not 1 <= mean_time <= horizon:
+        if not is_real(mean_time) or not 1 <= mean_time <= horizon:
             raise InvalidInput("mean_time", f"lie in 1..{horizon}", mean_time)
         times = self._held_out_record().time.mean(axis=1)
         return self.at_cost(self.rule_.costs[int(np.abs(times - mean_time).argmin())])
@@ -255,9 +253,13 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         saving.write(self, path)
 
     @classmethod
-    def load(cls, path: str | Path, classify: Classify | None = None) -> EarlyClassifier:
-        """Read a folder. `classify`: the callable of a classifier whose evidence comes from one."""
-        return saving.read(cls, path, classify)
+    def load(cls, path: str | Path, classify: Classify | None = None, trusted: Sequence[str] = ()) -> EarlyClassifier:
+        """Read a folder. classify: the callable of a classifier whose evidence comes from one.
+
+        trusted: names of types that may be made from the file though skops does not call them harmless, such as
+        "sklearn.tree._tree.Tree"; only for files whose origin you know.
+        """
+        return saving.read(cls, path, classify, trusted)
 
     def series(self, X: Any, lengths: ArrayLike | None = None) -> Series:
         """Series as they were fitted: none shorter than the horizon unless lengths say so. What comes later is cut."""
@@ -266,8 +268,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if series.dimension != self.reader_.dimension:
             rule = f"hold {self.reader_.dimension} numbers an observation"
             raise InvalidInput("X", rule, f"shape {series.values.shape}")
-        unsaid = lengths is None and bool((series.lengths == series.horizon).all())
-        if series.horizon < problem.horizon and unsaid:
+        if series.horizon < problem.horizon and lengths is None and not is_list_of_series(X):
             rule = f"span the {problem.horizon} observations of the fit"
             raise InvalidInput("X", rule, f"{series.horizon}", "Give lengths if the series end there.")
         return series.until(problem.horizon).reaching(problem.horizon)

@@ -41,7 +41,7 @@ class Series:
         """
         if not isinstance(missing, str) or missing not in get_args(Missing):
             raise InvalidInput("missing", f"be one of {get_args(Missing)}", repr(missing))
-        if isinstance(X, list | tuple) and len({len(one) for one in X if isinstance(one, np.ndarray | list)}) > 1:
+        if isinstance(X, list | tuple) and len({_length(one) for one in X}) > 1:
             if lengths is not None:
                 raise InvalidInput("lengths", "be left out where series come as a list", "both")
             X, lengths = padded(X)
@@ -102,6 +102,18 @@ class Series:
         rows = np.arange(len(self))[:, None]
         found = evidence[rows, np.maximum(self.seen - 1, 0)]
         return np.where((self.seen > 0)[:, :, None], found, np.zeros(1, dtype=evidence.dtype))
+
+
+def is_list_of_series(X: Any) -> bool:
+    """A list of arrays says where each series ends; one array, or lists of numbers, do not."""
+    return isinstance(X, list | tuple) and all(hasattr(one, "shape") for one in X)
+
+
+def _length(one: Any) -> int:
+    try:
+        return len(one)
+    except TypeError:
+        return -1
 
 
 def padded(series: Sequence[ArrayLike]) -> tuple[NDArray[Any], Ints]:

@@ -21,7 +21,7 @@ from firmbound.continuation.kernel_surface import KernelSurface
 from firmbound.continuation.surface import RiskSurface, Statistic, UncertainSurface
 from firmbound.costs import TIE, DecisionProblem
 from firmbound.errors import BundleError, InvalidInput
-from firmbound.posterior import log_likelihood_ratios, posterior, softmax
+from firmbound.posterior import class_prior, log_likelihood_ratios, posterior, softmax
 from firmbound.trajectories import Decisions, check_evidence, check_step_evidence
 
 KIND = "stopping-rule"
@@ -189,15 +189,19 @@ class StoppingRule:
         """Read a bundle; a damaged or foreign one raises BundleError."""
         header, arrays = read_bundle(path, kind=KIND)
         try:
-            problem = DecisionProblem(arrays["penalty"], arrays["costs"], arrays["delay"])
+            penalty, costs, delay = (arrays[name] for name in ("penalty", "costs", "delay"))
+            problem = DecisionProblem.create(
+                classes=len(penalty), horizon=len(delay), penalty=penalty, costs=costs, delay=delay
+            )
             surfaces = []
             for t, kind in enumerate(header["surfaces"], start=1):
                 start = f"surface/{t}/"
                 parts = {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
                 surfaces.append(SURFACES[kind](**parts))
-            rule = cls(problem, arrays["prior"], header["statistic"], surfaces, float(header.get("confidence", 0.5)))
+            prior = class_prior(arrays["prior"], problem.classes)
+            rule = cls(problem, prior, header["statistic"], surfaces, float(header.get("confidence", 0.5)))
             rule._check_whole()
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as found:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as found:
             raise BundleError(f"{path} is no stopping rule that this version can read: {found!r}") from None
         return rule
 
@@ -210,7 +214,8 @@ class StoppingRule:
             raise ValueError("prior or number of surfaces does not fit the problem")
         trial = np.zeros((1, classes))
         for surface in self.surfaces:
-            if surface(statistic_of(trial, posterior(trial, self.prior), self.statistic)).shape != (1, costs):
+            found = surface(statistic_of(trial, posterior(trial, self.prior), self.statistic))
+            if found.shape != (1, costs) or not np.isfinite(found).all():
                 raise ValueError("a surface does not fit the problem")
 
     def _surface(self, t: int, index: int) -> RiskSurface:

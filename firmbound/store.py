@@ -158,8 +158,11 @@ class TrajectoryStore:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.description = _read_description(self.path)
-        self._group = zarr.open_group(self.path, mode="r")
-        self._check_shapes()
+        try:
+            self._group = zarr.open_group(self.path, mode="r")
+            self._check_shapes()
+        except (ValueError, KeyError, TypeError, RuntimeError) as problem:
+            raise StoreError(f"{self.path} is damaged: {problem!r}. Run the stage that writes it again.") from None
 
     @property
     def labels(self) -> Ints:

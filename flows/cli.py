@@ -3,6 +3,7 @@
 Everything heavy is imported by the command that needs it, so that help comes at once.
 """
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -76,7 +77,8 @@ def fit(
 
         if folder.exists():
             raise InvalidInput("folder", "not exist yet", folder, "Choose another, or remove it first.")
-        X, y, lengths = read_data(data, labels=True)
+        beliefs = evidence in (Evidence.POSTERIORS, Evidence.GIVEN)
+        X, y, lengths = read_data(data, labels=True, beliefs=beliefs)
         source: Any = evidence.value
         if evidence is Evidence.LOGISTIC:
             from sklearn.linear_model import LogisticRegression
@@ -115,16 +117,16 @@ def decide(
     **Example**: `firmbound decide my-classifier new.npz --error 0.05 --out decisions.csv`
     """
     with one_line_errors():
-        from flows.cli_data import read_data, write_decisions
+        from flows.cli_data import read_data, reads_beliefs, write_decisions
 
         classifier = _load(model, cost, error, time)
-        X, y, lengths = read_data(data, labels=False)
+        X, y, lengths = read_data(data, labels=False, beliefs=reads_beliefs(classifier))
         chosen = classifier.decide(X, lengths)
-        write_decisions(chosen, out)
         said = f"{len(chosen):,} series at cost {classifier.cost:g}: {chosen.time.mean():.2f} observations on average"
         if y is not None:
-            wrong = (classifier.encode(y, len(chosen)) != classifier.encode(chosen.label, len(chosen))).mean()
-            said += f", {100 * wrong:.2f} % wrong"
+            wrong = classifier.encode(y, len(chosen)) != classifier.encode(chosen.label, len(chosen))
+            said += f", {100 * wrong.mean():.2f} % wrong"
+        write_decisions(chosen, out)
         print(said, file=sys.stderr)
 
 
@@ -141,10 +143,10 @@ def front(
     with one_line_errors():
         from dataclasses import asdict
 
-        from flows.cli_data import read_data
+        from flows.cli_data import read_data, reads_beliefs
 
         classifier = _load(model)
-        X, y, lengths = read_data(data, labels=True)
+        X, y, lengths = read_data(data, labels=True, beliefs=reads_beliefs(classifier))
         points = classifier.front(X, y, lengths)
         if as_json:
             print(json.dumps([asdict(point) for point in points]))
@@ -168,6 +170,8 @@ def stream(
     with one_line_errors():
         from flows.cli_stream import serve_lines
 
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")  # what is no text is no JSON, and reported with its line
         bad = serve_lines(_load(model, cost), sys.stdin, sys.stdout, sys.stderr, every=every)
     if bad:
         raise typer.Exit(1)
@@ -187,10 +191,10 @@ def drift(
     **Example**: `firmbound drift models:/firmbound-gauss2@champion last-week.npz`
     """
     with one_line_errors():
-        from flows.cli_data import read_data
+        from flows.cli_data import read_data, reads_beliefs
 
-        X, y, lengths = read_data(data, labels=False)
-        found = _load(model, cost).drift(X, y, lengths, level)
+        classifier = _load(model, cost)
+        found = classifier.drift(*read_data(data, labels=False, beliefs=reads_beliefs(classifier)), level)
         rows = [
             [
                 change.what,
@@ -219,18 +223,36 @@ def register(
     """
     with one_line_errors():
         from firmbound.early_classifier import EarlyClassifier
-        from flows.cli_data import read_data
+        from flows.cli_data import read_data, reads_beliefs
         from flows.promotion import of_arrays
         from flows.registry import model_name, one_at_a_time, register_classifier, standings
 
         model_name(name)  # a name that cannot be is refused before anything is touched
         classifier, parts = EarlyClassifier.load(folder), None
         if test is not None:
-            parts = of_arrays(classifier, *read_data(test, labels=True))
+            parts = of_arrays(classifier, *read_data(test, labels=True, beliefs=reads_beliefs(classifier)))
         with one_at_a_time():
             version = register_classifier(folder, name, parts=parts)
         (found,) = [one for one in standings(model_name(name)) if one.version == version]
         print(f"{found.name} version {version}: {', '.join(found.aliases) or 'no alias'} ({found.reason})")
+
+
+@app.command()
+def promote(
+    name: Annotated[str, typer.Argument(help="As it was registered, without firmbound-.")],
+    version: Annotated[str, typer.Argument(help="The version to make champion.")],
+    reason: Annotated[str, typer.Option(help="Written down with it.")],
+) -> None:
+    """Make a version the champion by hand, where test data alone do not decide.
+
+    **Example**: `firmbound promote gauss2 4 --reason "the costs we now have"`
+    """
+    with one_line_errors():
+        from flows.registry import one_at_a_time, promote_by_hand
+
+        with one_at_a_time():
+            promote_by_hand(name, version, reason)
+        print(f"firmbound-{name} version {version} is champion")
 
 
 @app.command()
@@ -258,14 +280,23 @@ def models(
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """An error of ours, or of the file system, is one line and exit code 2."""
+    """An error of ours, of the file system or of the registry is one line and exit code 2."""
     from firmbound.errors import FirmboundError
 
     try:
         yield
+    except ModuleNotFoundError as problem:
+        said = f"{problem.name} is not installed; `pip install firmbound[pipeline]` brings what the registry needs."
     except (FirmboundError, OSError) as problem:
-        print(f"firmbound: {' '.join(str(problem).split())}", file=sys.stderr)
-        raise typer.Exit(2) from None
+        said = str(problem)
+    except Exception as problem:
+        if not type(problem).__module__.startswith(("mlflow", "sqlalchemy")):
+            raise
+        said = f"the registry answers: {(str(problem).splitlines() or [''])[0]}"
+    else:
+        return
+    print(f"firmbound: {' '.join(said.split())}", file=sys.stderr)
+    raise typer.Exit(2)
 
 
 def _load(

@@ -4,11 +4,10 @@ import csv
 import sys
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from firmbound.early_classifier import EarlyDecisions
+from firmbound.early_classifier import EarlyClassifier, EarlyDecisions
 from firmbound.errors import InvalidInput
 from firmbound.publishing import whole_file
 from firmbound.store import TrajectoryStore
@@ -16,28 +15,37 @@ from firmbound.store import TrajectoryStore
 WORDS = ".npz with X (n, T, d), y (n,) and lengths (n,), .npy with X, or a .zarr store"
 
 
-def read_data(path: Path, *, labels: bool) -> tuple[Any, Any, Any]:
+def reads_beliefs(classifier: EarlyClassifier) -> bool:
+    """Whether what goes in is evidence or posteriors; of a store, its evidence."""
+    return isinstance(classifier.evidence, str) and classifier.evidence in ("given", "posteriors")
+
+
+def read_data(path: Path, *, labels: bool, beliefs: bool) -> tuple[Any, Any, Any]:
     """X, y and lengths; the last two may be None. labels: without them nothing can be done."""
     if not path.exists():
         raise InvalidInput("data", f"be a file: {WORDS}", f"{path}, which does not exist")
-    X, y, lengths = _read(path)
+    X, y, lengths = _read_store(path, beliefs) if (path / "zarr.json").is_file() else _read_file(path)
+    if X.ndim != 3 or not len(X):
+        raise InvalidInput("X", "have shape (n, T, d)", f"shape {X.shape}")
     if labels and y is None:
         raise InvalidInput("data", "hold labels, an array y", f"{path} without")
     return X, y, lengths
 
 
-def _read(path: Path) -> tuple[Any, Any, Any]:
-    if (path / "zarr.json").is_file():
-        store = TrajectoryStore(path)
-        about = store.description
-        return store.read("features" if about.dimension else "evidence"), store.labels, store.lengths
+def _read_store(path: Path, beliefs: bool) -> tuple[Any, Any, Any]:
+    store = TrajectoryStore(path)
+    values = store.read("evidence" if beliefs else "features")
+    return values, store.labels, store.lengths if store.description.unequal else None
+
+
+def _read_file(path: Path) -> tuple[Any, Any, Any]:
     try:
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
             return found, None, None
         with found:
             arrays = {name: found[name] for name in found.files}
-    except (ValueError, OSError, EOFError, BadZipFile, KeyError) as problem:
+    except Exception as problem:  # a damaged file makes NumPy, zip and the parser of headers raise what they like
         raise InvalidInput("data", f"be readable: {WORDS}", f"{path} ({problem})") from None
     unknown = set(arrays) - {"X", "y", "lengths"}
     if "X" not in arrays or unknown:

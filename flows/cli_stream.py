@@ -37,7 +37,7 @@ def serve_lines(
         if step is not None and (step.decided or every):
             tell(name, step)
     for name, series in open_series.items():
-        if series is not None and series.last is not None:
+        if series is not None:
             tell(name, series.end())
     return bad
 

@@ -33,6 +33,7 @@ from flows.stage import main, reports_failure, stage_folder
 
 Row = dict[str, Any]
 HEADLINES = ("mean_time", "error_rate", "realised_risk", "aapr", "expected_risk", "excess", "regret")
+ENOUGH = 500  # sequences
 CALIBRATION = "calibration"  # beside the costs in metrics.json
 
 
@@ -95,7 +96,7 @@ def limit_of(dataset: str, params: Params) -> float | None:
 def judge_calibration(evidence: NDArray[Any], labels: Ints, ends: Ints, prior: Floats, limit: float | None) -> Row:
     """How far beliefs can be trusted at each t, and whether they pass: what report and registry go by."""
     found = calibration(evidence, labels, prior, ends)
-    horizon = int(ends.max())
+    horizon, judged = int(ends.max()), _judged(ends)
     drawn = sorted({1, max(1, horizon // 5), max(1, horizon // 2), horizon})
     there = {t: ends >= t for t in drawn}
     curves = {
@@ -107,9 +108,15 @@ def judge_calibration(evidence: NDArray[Any], labels: Ints, ends: Ints, prior: F
         "largest_ratio": found.largest_ratio,
         "saturated": found.saturated,
         "limit": limit,
-        "passes": limit is None or bool(found.error.max() <= limit),
+        "judged": judged,
+        "passes": limit is None or bool(found.error[:judged].max() <= limit),
         "reliability": {t: {name: array.tolist() for name, array in curve.items()} for t, curve in curves.items()},
     }
+
+
+def _judged(ends: Ints) -> int:
+    """The last step that enough test sequences reach to tell an error of calibration from chance."""
+    return int(np.sort(ends)[::-1][min(ENOUGH, len(ends)) - 1])
 
 
 def score_rule(

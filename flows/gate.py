@@ -10,7 +10,7 @@ def refusal(dataset: str) -> str | None:
     found = json.loads((stage_folder(dataset, "evaluation") / "calibration.json").read_text())
     if found["passes"]:
         return None
-    worst = max(found["error"])
+    worst = max(found["error"][: found["judged"]])
     return (
         f"its evidence is not calibrated: an error of {worst:.3f} at t = {found['error'].index(worst) + 1}, "
         f"above the limit of {found['limit']:g} (params.yaml: evaluation.calibration_limit)"

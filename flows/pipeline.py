@@ -120,6 +120,7 @@ def summary(params: Params) -> str:
         else:
             why = found.reason.removeprefix("not promoted: ")
             lines.append(f"    model    version {found.version} of {found.name}, not champion: {why}")
+            lines.append(f"             by hand: firmbound promote {dataset} {found.version} --reason '...'")
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from firmbound.errors import FirmboundError
 from firmbound.evaluation.estimates import mean_of
 from firmbound.evaluation.risk import realised_risk
 from firmbound.store import TrajectoryStore
+from firmbound.trajectories import Decisions
 
 
 @dataclass(frozen=True)
@@ -28,32 +29,26 @@ Parts = Callable[[EarlyClassifier], Iterable[Part]]
 def judge(challenger: EarlyClassifier, champion: EarlyClassifier, name: str, parts: Parts) -> Verdict:
     """Compare with the champion, called `name`. parts: test data as a classifier reads them, some at a time.
 
-    The risk is penalty and costs with the challenger's penalty, mean over the costs that both know. It must be lower by
-    more than the standard error of the difference, sequence by sequence. A champion that has no rule for some cost
-    which is asked for now cannot stay for being as good elsewhere: then the risk must not be higher, by as much.
+    The risk is penalty and costs of the challenger's problem, mean over its costs. For each the champion decides by the
+    rule of its nearest cost. The challenger's risk must be lower by more than the standard error of the difference,
+    sequence by sequence; where nothing can be compared, nothing is promoted.
     """
-    problem, other = challenger.rule_.problem, champion.rule_.problem
-    if (other.classes, other.horizon) != (problem.classes, problem.horizon):
-        return Verdict(True, f"{name} was made for other classes or another horizon")
-    known = np.array([bool(np.isclose(other.costs, cost, rtol=1e-9).any()) for cost in problem.costs])
-    shared, lacking = problem.costs[known].tolist(), problem.costs[~known].tolist()
-    if not shared:
-        return Verdict(True, f"{name} has no rule for any of its costs")
+    problem = challenger.rule_.problem
+    if not np.array_equal(challenger.classes_, champion.classes_):
+        return Verdict(False, f"{name} knows other classes, so the two cannot be compared")
     try:
-        theirs = _paid(champion, problem, parts(champion), shared)
+        ours, theirs = (_paid(one, problem, parts(one)) for one in (challenger, champion))
     except FirmboundError as found:
-        return Verdict(True, f"{name} cannot read the test data: {found}")
-    ours = _paid(challenger, problem, parts(challenger), shared)
+        return Verdict(False, f"the test data cannot be read by both: {found}")
     gain = mean_of(theirs - ours)
-    facts = (
-        f"risk {ours.mean():.4g} against {theirs.mean():.4g} of {name} on the same {len(ours)} test sequences, mean "
-        f"over costs {_listed(shared)}"
-    )
-    error = f"the standard error of the difference, {gain.standard_error:.2g}"
-    if lacking and gain.value >= -gain.standard_error:
-        return Verdict(True, f"{name} has no rule for costs {_listed(lacking)}; {facts}: not higher beyond {error}")
     better = gain.value > gain.standard_error
-    return Verdict(better, f"{facts}: {'' if better else 'not '}lower beyond {error}")
+    costs = ", ".join(f"{cost:g}" for cost in problem.costs)
+    return Verdict(
+        better,
+        f"risk {ours.mean():.4g} against {theirs.mean():.4g} of {name} on the same {len(ours)} test sequences, mean "
+        f"over costs {costs}: {'' if better else 'not '}lower beyond the standard error of the difference, "
+        f"{gain.standard_error:.2g}",
+    )
 
 
 def of_store(test: TrajectoryStore) -> Parts:
@@ -76,16 +71,19 @@ def of_arrays(challenger: EarlyClassifier, X: Any, y: Any, lengths: Any) -> Part
     return lambda _: [(X, truth, lengths)]
 
 
-def _paid(classifier: EarlyClassifier, problem: DecisionProblem, parts: Iterable[Part], costs: list[float]) -> Floats:
-    """What its decisions cost under a problem, mean over costs.  -> (n,)."""
+def _paid(classifier: EarlyClassifier, problem: DecisionProblem, parts: Iterable[Part]) -> Floats:
+    """What its decisions cost under a problem, mean over the problem's costs.  -> (n,)."""
+    own = classifier.rule_.costs
+    nearest = [(cost, float(own[np.abs(np.log(own / cost)).argmin()])) for cost in problem.costs.tolist()]
     paid = []
     for values, truth, lengths in parts:
         series = classifier.series(values, lengths)
         evidence = classifier.read(series)
-        chosen = [(cost, classifier.rule_.decide(evidence, cost=cost, lengths=series.lengths)) for cost in costs]
-        paid.append(np.mean([realised_risk(made, truth, problem, cost) for cost, made in chosen], axis=0))
+        each = []
+        for cost, rule_cost in nearest:
+            chosen = classifier.rule_.decide(evidence, cost=rule_cost, lengths=series.lengths)
+            # A classifier of a longer horizon may take longer than the problem knows of; its clock stops there.
+            time = np.minimum(chosen.time, problem.horizon)
+            each.append(realised_risk(Decisions(time, chosen.label, problem.horizon), truth, problem, cost))
+        paid.append(np.mean(each, axis=0))
     return np.concatenate(paid)
-
-
-def _listed(costs: list[float]) -> str:
-    return ", ".join(f"{cost:g}" for cost in costs)

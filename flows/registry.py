@@ -17,19 +17,19 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 from mlflow.types.schema import Array
 
-from firmbound.bundle import ARRAYS, read_header
+from firmbound.bundle import HEADER, read_header
 from firmbound.early_classifier import EarlyClassifier
 from firmbound.errors import FirmboundError, InvalidInput
 from firmbound.version import __version__
 from flows.promotion import Parts, Verdict, judge
-from flows.tracking import EXPERIMENT, connect
+from flows.tracking import EXPERIMENT, connect, database, registry_exists
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 FINGERPRINT = "firmbound.bundle_sha256"
 REASON = "firmbound.promotion"
 ARTIFACT = "classifier"
 MODEL_CODE = Path(__file__).with_name("served_classifier.py")
-LOCK = Path(".mlflow.lock")
+LOCK = ".mlflow.lock"
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,12 @@ def register_classifier(
 
 @contextmanager
 def one_at_a_time() -> Iterator[None]:
-    """Processes of this project wait for each other: looking up, registering and promoting belong together."""
-    with LOCK.open("w") as handle:
+    """Processes wait for each other: looking up, registering and promoting belong together.
+
+    The lock lies beside the SQLite file of the registry. For a server of MLflow it holds for one folder alone.
+    """
+    file = database()
+    with (file.with_name(LOCK) if file else Path(LOCK)).open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -85,13 +89,15 @@ def find_version(client: MlflowClient, name: str, folder: Path) -> str | None:
 
 
 def fingerprint(folder: Path) -> str:
-    """What tells one fitted model from another: the checksums of its arrays."""
+    """What tells one saved model from another: the checksums of its headers, which hold those of its arrays."""
     parts = [folder / part for part in ("classifier", "reader", "rule")]
-    return "+".join(str(read_header(part)["sha256"][ARRAYS]) for part in parts)
+    return "+".join(str(read_header(part)["sha256"][HEADER]) for part in parts)
 
 
 def standings(name: str | None = None) -> list[Standing]:
     """All versions of a registered model, the newest first; without a name, of all models of ours."""
+    if not registry_exists():
+        return []
     client = connect()
     found = []
     for model in client.search_registered_models(f"name = '{name}'" if name else "name LIKE 'firmbound-%'"):
@@ -104,6 +110,8 @@ def standings(name: str | None = None) -> list[Standing]:
 
 def load_classifier(uri: str) -> EarlyClassifier:
     """The classifier of a registered model, by a name such as models:/firmbound-gauss2@champion."""
+    if not registry_exists():
+        raise FirmboundError(f"{uri} cannot be fetched: there is no registry at {database()} yet.")
     connect()
     try:
         folder = Path(mlflow.artifacts.download_artifacts(uri))
@@ -112,6 +120,17 @@ def load_classifier(uri: str) -> EarlyClassifier:
         reason = (str(problem).splitlines() or [repr(problem)])[0]
         raise FirmboundError(f"{uri} cannot be fetched from the registry: {reason}") from None
     return EarlyClassifier.load(folder / place)
+
+
+def promote_by_hand(name: str, version: str, reason: str) -> None:
+    """Make a version the champion because a person says so."""
+    client, full = connect(), model_name(name)
+    if version not in {one.version for one in standings(full)}:
+        raise InvalidInput("version", f"be one of {[one.version for one in standings(full)]} of {full}", version)
+    client.set_model_version_tag(full, version, REASON, f"promoted by hand: {reason}")
+    client.set_registered_model_alias(full, CHAMPION, version)
+    if str(client.get_registered_model(full).aliases.get(CHALLENGER)) == version:
+        client.delete_registered_model_alias(full, CHALLENGER)
 
 
 def _promote(
@@ -127,24 +146,25 @@ def _promote(
     else:
         verdict = _verdict(folder, name, champion, parts)
         wanted = CHAMPION if verdict.promote else CHALLENGER
+    # The reason first: a kill in between leaves no champion without one.
+    reason = f"{'promoted' if verdict.promote else 'not promoted'}: {verdict.reason}"
+    client.set_model_version_tag(name, version, REASON, reason)
     for alias in (CHAMPION, CHALLENGER):
         if alias == wanted and aliases.get(alias) != version:
             client.set_registered_model_alias(name, alias, version)
         elif alias != wanted and aliases.get(alias) == version:
             client.delete_registered_model_alias(name, alias)
-    reason = f"{'promoted' if verdict.promote else 'not promoted'}: {verdict.reason}"
-    client.set_model_version_tag(name, version, REASON, reason)
 
 
 def _verdict(folder: Path, name: str, champion: str | None, parts: Parts | None) -> Verdict:
     if champion is None:
         return Verdict(True, "there was no champion")
+    if parts is None:
+        return Verdict(False, f"no test data to judge it against version {champion} by")
     try:
         reigning = load_classifier(f"models:/{name}/{champion}")
     except FirmboundError as problem:
-        return Verdict(True, f"version {champion} cannot be loaded ({problem})")
-    if parts is None:
-        return Verdict(False, f"no test data to judge it against version {champion} by")
+        return Verdict(False, f"version {champion} cannot be loaded to compare with ({problem})")
     return judge(EarlyClassifier.load(folder), reigning, f"version {champion}", parts)
 
 

@@ -1,6 +1,6 @@
 """The registered model as MLflow loads it (models from code): prefixes in, decisions out. No pickle.
 
-What goes in is what the classifier reads: features where a network learned the evidence, else evidence.
+What goes in is what the classifier reads: features, or, where it was fitted on beliefs, evidence or posteriors.
 """
 
 from typing import Any

@@ -20,12 +20,26 @@ EXPERIMENT = "firmbound"
 IDENTITY = "firmbound.training"
 
 
+def database() -> Path | None:
+    """The SQLite file of runs and registry; None if they are kept by a server."""
+    given = os.environ.get("MLFLOW_TRACKING_URI")
+    if given is None:
+        return Path.cwd() / "mlflow.db"
+    return Path(given.removeprefix("sqlite:///")).absolute() if given.startswith("sqlite:///") else None
+
+
+def registry_exists() -> bool:
+    """Whether there is something to look up; looking must not make a database."""
+    file = database()
+    return file is None or file.is_file()
+
+
 def connect() -> MlflowClient:
     """The store that MLFLOW_TRACKING_URI names, or a SQLite file with artifacts beside it in the project."""
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table it makes
     local = "MLFLOW_TRACKING_URI" not in os.environ
     if local:
-        mlflow.set_tracking_uri(f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+        mlflow.set_tracking_uri(f"sqlite:///{database()}")
     client = MlflowClient()
     if client.get_experiment_by_name(EXPERIMENT) is None:
         try:

@@ -1,7 +1,9 @@
 """What users hold: fitted once on a small problem, then moved along its front, streamed, saved and judged."""
 
+import json
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 import firmbound
+from firmbound.early.drift import compare
 from firmbound.early_classifier import EarlyClassifier, NoRuleQualifies, NotFitted
 from firmbound.errors import BundleError, InvalidInput
 
@@ -178,6 +181,67 @@ def test_saved_is_loaded(fitted, fresh, tmp_path):
         EarlyClassifier.load(tmp_path / "model")
     with pytest.raises(BundleError, match="no model"):
         EarlyClassifier.load(tmp_path / "nothing")
+
+
+def test_drift_of_what_was_held_out_is_none(fitted, fresh, tmp_path):
+    """Also after saving and loading, and where many are sure alike."""
+    fitted.save(tmp_path / "model")
+    for classifier in (fitted, EarlyClassifier.load(tmp_path / "model")):
+        record = classifier.record_.row(0)
+        assert all(change.p == 1 for change in compare(record, record, list(NAMES)).changes)
+        assert not classifier.drift(*fresh).found
+
+
+def test_what_is_no_classifier_is_not_written_over(fitted, tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("years")
+    with pytest.raises(BundleError, match="not replaced"):
+        fitted.save(tmp_path / "precious")
+    with pytest.raises(BundleError, match="not replaced"):
+        fitted.rule_.save(tmp_path / "precious")
+    assert (tmp_path / "precious" / "thesis.txt").read_text() == "years"
+    fitted.save(tmp_path / "model")
+    fitted.at_cost(1.0).save(tmp_path / "model")  # one of ours is
+    assert EarlyClassifier.load(tmp_path / "model").cost == 1.0
+
+
+def test_headers_are_sealed(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    file = tmp_path / "model" / "classifier" / "header.json"
+    said = json.loads(file.read_text())
+    assert said["dataset"] == {"sequences": 1500, "held_out": 225, "horizon": 8, "dimension": 2, "classes": 2}
+    assert [point["cost"] for point in said["metrics"]] == [0.05, 0.3, 1.0, 2.5]
+    said["classes"] = said["classes"][::-1]
+    file.write_text(json.dumps(said))
+    with pytest.raises(BundleError, match="changed since"):
+        EarlyClassifier.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("integrator", ["lstm", "transformer"])
+def test_an_observation_that_no_network_can_read_is_as_if_it_had_not_come(integrator, fresh):
+    X, _ = fresh
+    network = firmbound.NetworkOptions(integrator=integrator, order=1, projection=16, hidden=16)
+    training = firmbound.TrainingOptions(epochs=1, batch=50)
+    classifier = make(network=network, training=training).fit(*series(600, 1)).at_cost(0.05)
+    stream, other, pool = classifier.stream(), classifier.stream(), classifier.pool(3)
+    extreme = np.array([3e38, -3e38])
+    for x in X[0, :3]:
+        for refused in (lambda: stream.push(extreme), lambda: pool.push(np.stack([X[0, 0], extreme, X[0, 0]]))):
+            with suppress(InvalidInput):
+                refused()
+                return  # this one can be read: nothing to recover from
+        assert stream.push(x).stopping_risk == other.push(x).stopping_risk
+        assert pool.push(np.stack([x, x, x])).time.tolist() == [other.time] * 3
+
+
+def test_numbers_of_numpy_are_numbers(fitted, tmp_path):
+    assert fitted.at_cost(np.float32(0.3)).cost == 0.3
+    assert fitted.at_time(np.int64(3)).cost == fitted.at_time(3).cost
+    assert fitted.at_error(np.float32(0.5)).cost == fitted.at_error(0.5).cost
+    X, y = series(300, 1)
+    quick = make(cost=np.float64(0.3), costs=(np.float32(0.05), np.int64(1)), training=None, validation=np.float64(0.2))
+    quick.fit(X, y).save(tmp_path / "model")
+    assert EarlyClassifier.load(tmp_path / "model").validation == 0.2
 
 
 def test_scikit_learn_holds_it(fresh):

@@ -7,12 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import firmbound
+from firmbound.baselines.static_threshold import StaticThreshold, threshold_grid
 from firmbound.early_classifier import EarlyClassifier
 from firmbound.errors import InvalidInput
+from firmbound.evaluation.calibration import calibration
 from firmbound.evaluation.risk import believed_risk
 from firmbound.series import Series, padded
 from firmbound.tandem.data import ArraySource, LabelledBatch
 from firmbound.tandem.training import Trainer
+from firmbound.temperature import fit_temperature, helpful_temperature
 
 NETWORK = firmbound.NetworkOptions(order=1, projection=8, hidden=16)
 TRAINING = firmbound.TrainingOptions(epochs=4, batch=50, learning_rate=1e-2)
@@ -271,3 +274,28 @@ def test_gaps_are_refused_unless_allowed(tolerant):
         EarlyClassifier(missing="skip", network=NETWORK, training=TRAINING).fit(
             np.full((40, 4, 2), np.nan), np.arange(40) % 2
         )
+
+
+def test_static_thresholds_and_calibration_know_ends():
+    problem = firmbound.datasets.gaussian(2, 3_000, 6, 1, dimension=2)
+    lengths = np.random.default_rng(0).integers(1, 7, 3_000)
+    noisy = problem.evidence.copy()
+    noisy[np.arange(6) >= lengths[:, None]] = 1e3 * np.random.default_rng(1).standard_normal(2)
+    for threshold in (0.0, 1.0, 50.0):
+        chosen = StaticThreshold(threshold).decide(noisy, lengths)
+        expected = np.minimum(StaticThreshold(threshold).decide(problem.evidence).time, lengths)
+        assert np.array_equal(chosen.time, expected)
+    assert threshold_grid(noisy, 5, lengths)[-1] < 100
+    found, clean = calibration(noisy, problem.labels, lengths=lengths), calibration(problem.evidence, problem.labels)
+    assert found.error.max() < 0.1
+    assert found.largest_ratio <= clean.largest_ratio
+
+
+def test_a_temperature_is_fitted_on_what_was_seen():
+    problem = firmbound.datasets.gaussian(2, 4_000, 6, 1, dimension=2)
+    lengths = np.random.default_rng(0).integers(1, 7, 4_000)
+    sure = problem.evidence * 2.0
+    sure[np.arange(6) >= lengths[:, None]] = 0.0
+    prior = np.array([0.5, 0.5])
+    assert fit_temperature(sure, problem.labels, prior, lengths) == pytest.approx(2.0, rel=0.1)
+    assert helpful_temperature(sure, problem.labels, prior, lengths) == pytest.approx(2.0, rel=0.1)

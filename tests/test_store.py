@@ -149,3 +149,19 @@ def test_bad_questions_and_batches_are_refused(tmp_path, store):
         writer.write(0, small.batch(0, with_features=False))
     with pytest.raises(StoreError, match="holds no features"):
         TrajectoryStore(tmp_path / "y").read("features")
+
+
+def test_lengths_are_kept_where_sequences_end_early(tmp_path):
+    problem = gaussian(2, 30, 5, 1, dimension=2)
+    lengths = np.random.default_rng(0).integers(1, 6, 30)
+    about = StoreDescription("d", "train", (1,), 30, 5, 2, 2, (0.5, 0.5), evidence=True, unequal=True)
+    batch = Batch(problem.labels, 2, problem.features, problem.evidence, lengths)
+    with create_store(tmp_path / "s.zarr", about) as writer:
+        writer.write(0, batch)
+    opened = TrajectoryStore(tmp_path / "s.zarr")
+    assert np.array_equal(opened.lengths, lengths)
+    assert np.array_equal(next(opened.batches()).lengths, lengths)
+    with pytest.raises(InvalidInput, match="lengths"), create_store(tmp_path / "t.zarr", about) as writer:
+        writer.write(0, Batch(problem.labels, 2, problem.features, problem.evidence))
+    with pytest.raises(InvalidInput, match="lie in"):
+        Batch(problem.labels, 2, problem.features, problem.evidence, lengths + 5)

@@ -29,9 +29,7 @@ MAX_TILTS = 150
 # The tilt is right when what it leaves undone is worth less than this share of the misfit.
 BALANCE = 1e-7
 UNBALANCED = 1e-3
-# What is fitted is of order one at most, squares below this are nothing: where points are nearly one point, slopes are
-# anyone's guess.
-NEGLIGIBLE = 1e-9
+FLAT = 1e-4  # what is fitted is of order one: where it hardly varies, no slope can be much wrong
 NO_KINKS: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -70,7 +68,7 @@ def fit_line(
     curvature = 2.0 * float(slopes[-1] - slopes[0])
     first, last = -float(slopes[0]), float(slopes[-1])
     unbalanced = regularisation * max(0.0, max(first, last) - tilt * first - (1.0 - tilt) * last)
-    if unbalanced > max(UNBALANCED * max(objective, problem.least_misfit), NEGLIGIBLE):
+    if unbalanced > UNBALANCED * max(objective, problem.least_misfit) and np.ptp(y) > FLAT:
         warnings.warn(
             f"line fit ended with {unbalanced / objective:.2g} of its objective out of balance, wanted {BALANCE:.2g}",
             NotConvergedWarning,

@@ -22,6 +22,8 @@ from firmbound.errors import InvalidInput
 LEAST = 10
 # Up to so many sequences probabilities are exact.
 SMALL = 500
+# Of a confidence; what lies behind depends on how many sequences are computed together.
+DIGITS = 5
 # Classes that fewer decisions are expected for are counted together.
 RARE = 5
 
@@ -87,7 +89,9 @@ def holm(values: list[float]) -> list[float]:
 def _distribution(what: str, before: Ints | Floats, now: Ints | Floats) -> tuple[str, float, float, float]:
     """Kolmogorov and Smirnov's test; ties, of which hitting times have many, make it cautious."""
     small = max(len(before), len(now)) <= SMALL
-    p = stats.ks_2samp(before.astype(float), now.astype(float), method="exact" if small else "asymp").pvalue
+    # Equal up to rounding is equal: a value that occurs often must not look like two.
+    old, new = (np.round(part.astype(float), DIGITS) for part in (before, now))
+    p = stats.ks_2samp(old, new, method="exact" if small else "asymp").pvalue
     return what, float(before.mean()), float(now.mean()), float(p)
 
 

@@ -95,6 +95,11 @@ class Record:
             )
         return points
 
+    def fits(self, rule: StoppingRule) -> bool:
+        truth = 0 if self.truth is None else int(self.truth.max(initial=0))
+        within = max(int(self.label.max(initial=0)), truth) < rule.problem.classes
+        return len(self.time) == rule.costs.size and within and int(self.time.max(initial=1)) <= rule.problem.horizon
+
     def row(self, index: int) -> Record:
         """The rule of one cost alone."""
         one = slice(index, index + 1)
@@ -106,17 +111,21 @@ class Record:
         return {
             "time": self.time.astype(np.int32),
             "label": self.label.astype(np.int32),
-            "confidence": self.confidence.astype(np.float32),
+            "confidence": self.confidence,
             **truth,
         }
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Record:
+        if any(arrays[name].dtype.kind not in "iu" for name in arrays if name != "confidence"):
+            raise ValueError("its record holds times or classes that are no whole numbers")
         time, label = arrays["time"].astype(np.int64), arrays["label"].astype(np.int64)
-        confidence = arrays["confidence"].astype(np.float64)
+        confidence = np.asarray(arrays["confidence"], dtype=np.float64)
         truth = arrays["truth"].astype(np.int64) if "truth" in arrays else None
         if not time.shape == label.shape == confidence.shape or time.ndim != 2:
             raise ValueError(f"its record holds {time.shape}, {label.shape} and {confidence.shape}")
+        if min(time.min(initial=1), 1 + label.min(initial=0)) < 1 or not np.isfinite(confidence).all():
+            raise ValueError("its record holds impossible times, classes or confidences")
         if truth is not None and truth.shape != time.shape[1:]:
             raise ValueError(f"its record knows the classes of {truth.shape} of {time.shape[1]} sequences")
         return cls(time, label, confidence, truth)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from scipy import stats
 
+from firmbound.arrays import is_real
 from firmbound.errors import InvalidInput
 
 
@@ -48,9 +49,9 @@ def sequences_needed(alpha: float, confidence: float) -> int:
     """Below so many held-out sequences not even a rule that never errs can be promised."""
     _check_share("alpha", alpha)
     _check_share("confidence", confidence)
-    return math.ceil(math.log(1 - confidence) / math.log(1 - alpha))
+    return math.ceil(min(math.log1p(-confidence) / math.log1p(-alpha), 1e18))
 
 
 def _check_share(name: str, value: float) -> None:
-    if not (isinstance(value, int | float) and 0 < value < 1):
+    if not is_real(value) or not 0 < value < 1:
         raise InvalidInput(name, "lie between 0 and 1", value)

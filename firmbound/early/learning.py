@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier
     from firmbound.tandem.training import Progress
 
-# A step that fewer sequences reach tells too little of what is to be expected there: the horizon ends before it.
+# A step that fewer sequences reach, or fewer than a tenth of a few, tells too little of what is to be expected there:
+# the horizon ends before it.
 ENOUGH = 30
 FOLDS = 5
 
@@ -30,7 +31,7 @@ def check_settings(wanted: EarlyClassifier) -> None:
     """Refuse, by name, what nothing can be made of."""
     source = wanted.evidence
     named = isinstance(source, str) and source in ("network", "posteriors", "given")
-    reads = named or hasattr(source, "predict_proba") or (callable(source) and not isinstance(source, type))
+    reads = named or (not isinstance(source, type) and (hasattr(source, "predict_proba") or callable(source)))
     sources = "'network', 'posteriors', 'given', a classifier with predict_proba, or a callable on prefixes"
     for name, holds, rule in (
         ("evidence", reads, f"be {sources}"),
@@ -82,8 +83,8 @@ def split(labels: Ints, validation: float, held_out: float, seed: int) -> tuple[
     chosen: list[list[Ints]] = [[], [], []]
     for label in range(int(labels.max()) + 1):
         own = random.permutation(np.flatnonzero(labels == label))
-        judges = max(1, round(held_out * len(own))) if held_out else 0
-        validators = max(1, round(validation * len(own)))
+        judges = min(max(1, round(held_out * len(own))), len(own) - 2) if held_out else 0
+        validators = min(max(1, round(validation * len(own))), len(own) - judges - 1)
         for part, places in zip(
             chosen, np.split(own, [len(own) - judges - validators, len(own) - judges]), strict=True
         ):
@@ -94,15 +95,18 @@ def split(labels: Ints, validation: float, held_out: float, seed: int) -> tuple[
 
 def usual_horizon(lengths: Ints) -> int:
     """The last step that enough sequences reach."""
-    longest_first = np.sort(lengths)[::-1]
-    return max(2, int(longest_first[min(ENOUGH, len(lengths)) - 1]))
+    enough = min(ENOUGH, -(-len(lengths) // 10))
+    horizon = int(np.sort(lengths)[::-1][enough - 1])
+    if horizon < 2:
+        raise InvalidInput("X", "hold series of two observations and more", f"{enough} of {len(lengths)} at most")
+    return horizon
 
 
 def usual_method(classes: int, options: Options | None) -> Method:
-    """What the options are for; else convex functions where they are quick, and processes for more classes."""
+    """What the options are for; else convex functions for two classes, and processes, which are quicker, for more."""
     if options is not None:
         return "gp" if isinstance(options, ProcessOptions) else "cfl"
-    return "cfl" if classes <= 3 else "gp"
+    return "cfl" if classes == 2 else "gp"
 
 
 def learn_evidence(
@@ -117,7 +121,8 @@ def learn_evidence(
     """The reader, and evidence (m, T, K) of training and validation sequences to fit the rules on."""
     seen = np.concatenate([train, valid])
     if series.observations.min() < 1:
-        raise InvalidInput("X", "have an observation at least in every series", "one in which all are missing")
+        got = f"one in which all are missing up to the horizon, {series.horizon}"
+        raise InvalidInput("X", "have an observation at least in every series", got)
     part, shares = series.take(seen), np.bincount(labels[seen]) / len(seen)
     source = wanted.evidence
     if hasattr(source, "predict_proba"):

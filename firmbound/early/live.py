@@ -1,6 +1,7 @@
 """Series that arrive one observation at a time: one stream, or thousands advanced together.
 
-A stream's state has a fixed size: what its reader keeps, the time and the decision. Streams are the definition; whole
+A stream's state does not grow with the series beyond what its reader keeps: a window for a network, the horizon's
+observations at most for readers of prefixes. Streams are the definition; whole
 sequences are the fast path, and tests hold them equal.
 """
 
@@ -106,7 +107,7 @@ class EarlyStream:
             evidence = self._reader.restore(kept)
             if not self._reader.time <= time <= self.parts.rule.problem.horizon or not np.isfinite(evidence).all():
                 raise ValueError(f"it stands at step {time} after {self._reader.time} observations")
-        except (SafetensorError, KeyError, IndexError, TypeError, ValueError) as problem:
+        except (SafetensorError, KeyError, IndexError, TypeError, ValueError, OverflowError) as problem:
             raise BundleError(f"This is no state of a stream of this classifier: {problem}.") from None
         self.time, self._ended = time, bool(ended)
         self._evidence = evidence if self._reader.time else self._evidence

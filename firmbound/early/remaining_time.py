@@ -39,6 +39,11 @@ class RemainingTime:
                     edges[index, t - 1], means[index, t - 1] = _groups(risk, time[on] - t)
         return cls(edges, means)
 
+    def fits(self, rule: StoppingRule) -> bool:
+        steps = (rule.costs.size, rule.problem.horizon - 1)
+        shapes = (self.edges.shape, self.means.shape)
+        return shapes == ((*steps, GROUPS - 1), (*steps, GROUPS)) and bool(np.isfinite(self.means).all())
+
     def __call__(self, t: int, index: int, risk: float) -> float:
         """Expected number of further observations after t < T of them, at this stopping risk."""
         group = int(np.searchsorted(self.edges[index, t - 1], risk))

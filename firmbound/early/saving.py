@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from firmbound.bundle import read_bundle, read_header, write_bundle
+from firmbound.bundle import HEADER, read_bundle, read_header, write_bundle
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.early.front import Record
@@ -35,11 +35,7 @@ def _load_network(path: Path) -> EvidenceReader:
     return TandemModel.load(path)
 
 
-READERS: Mapping[str, Callable[[Path], EvidenceReader]] = {
-    "tandem": _load_network,
-    "beliefs": BeliefReader.load,
-    "prefix-classifiers": PrefixClassifiers.load,
-}
+READERS: Mapping[str, Callable[[Path], EvidenceReader]] = {"tandem": _load_network, "beliefs": BeliefReader.load}
 
 
 def write(classifier: EarlyClassifier, path: str | Path) -> None:
@@ -53,7 +49,6 @@ def write(classifier: EarlyClassifier, path: str | Path) -> None:
     judged = record is not None and record.truth is not None
     header = {
         "classes": classes.tolist(),
-        "cost": classifier.cost,
         "params": {name: _plain(value) for name, value in classifier.get_params(deep=False).items()},
         "dataset": {
             **classifier.about_,
@@ -63,16 +58,20 @@ def write(classifier: EarlyClassifier, path: str | Path) -> None:
         },
         "metrics": [asdict(point) for point in record.points(rule)] if judged and record is not None else [],
     }
+    if Path(path).exists() and not (Path(path) / "classifier" / HEADER).is_file():
+        raise BundleError(f"{path} is there already and no classifier, so it is not replaced. Choose another path.")
     with publish(path) as folder:
         write_bundle(folder / "classifier", kind=KIND, header=header, arrays=arrays)
         classifier.reader_.save(folder / "reader")
         rule.save(folder / "rule")
 
 
-def read(cls: type[EarlyClassifier], path: str | Path, classify: Classify | None) -> EarlyClassifier:
+def read(
+    cls: type[EarlyClassifier], path: str | Path, classify: Classify | None, trusted: Sequence[str]
+) -> EarlyClassifier:
     folder = Path(path)
     header, arrays = read_bundle(folder / "classifier", kind=KIND)
-    reader, rule = _read_reader(folder / "reader", classify), StoppingRule.load(folder / "rule")
+    reader, rule = _read_reader(folder / "reader", classify, trusted), StoppingRule.load(folder / "rule")
     try:
         params = {name: _from_plain(value) for name, value in header["params"].items()}
         if not isinstance(params["evidence"], str):
@@ -87,14 +86,16 @@ def read(cls: type[EarlyClassifier], path: str | Path, classify: Classify | None
             about=header["dataset"],
             **params,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as problem:
         raise BundleError(f"{path} is no early classifier that this version can read: {problem}") from None
 
 
-def _read_reader(path: Path, classify: Classify | None) -> EvidenceReader:
+def _read_reader(path: Path, classify: Classify | None, trusted: Sequence[str]) -> EvidenceReader:
     kind = str(read_header(path).get("kind"))
     if kind == "prefix-function":
         return PrefixFunction.load(path, classify)
+    if kind == "prefix-classifiers":
+        return PrefixClassifiers.load(path, trusted)
     if kind not in READERS:
         raise BundleError(f"{path} holds a {kind!r}, which reads no evidence.")
     return READERS[kind](path)
@@ -106,7 +107,9 @@ def _plain(value: Any) -> Any:
         return {"kind": type(value).__name__, **asdict(value)}
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    known = value is None or isinstance(value, str | int | float | list | tuple)
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    known = value is None or isinstance(value, str | int | float)
     return value if known else {"kind": "object", "name": type(value).__name__}
 
 

@@ -82,7 +82,7 @@ class BeliefStream:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Floats:
         time, evidence = int(state["time"][0]), state["evidence"]
-        if time < 0 or evidence.shape != (self.reader.dimension,):
+        if time < 0 or evidence.shape != (self.reader.dimension,) or not np.isfinite(evidence).all():
             raise ValueError(f"it holds {evidence.shape} after {time} observations")
         self.time, self._latest = time, np.asarray(evidence, dtype=np.float64)
         return self._latest

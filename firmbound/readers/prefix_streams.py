@@ -34,12 +34,13 @@ class PrefixStream:
         given = finite_array("observation", observation, ndim=1, shape_words=f"({dimension},)")
         if len(given) != dimension:
             raise InvalidInput("observation", f"hold {dimension} numbers", len(given))
-        if self.time < len(self._prefix):
-            self._prefix[self.time] = given
-        self.time += 1
-        if self.time in self._places:
-            self._latest = self.reader.evidence_at(self._places[self.time], self._prefix[None, : self.time])[0]
-        return self._latest
+        time, latest = self.time + 1, self._latest
+        if time <= len(self._prefix):
+            self._prefix[time - 1] = given
+        if time in self._places:
+            latest = self.reader.evidence_at(self._places[time], self._prefix[None, :time])[0]
+        self.time, self._latest = time, latest  # only now: a reader that fails has seen nothing
+        return latest
 
     def state(self) -> dict[str, NDArray[Any]]:
         return {"time": np.array([self.time]), "prefix": self._prefix[: self.time], "evidence": self._latest}
@@ -49,6 +50,8 @@ class PrefixStream:
         kept = min(time, len(self._prefix))
         if time < 0 or prefix.shape != (kept, self.reader.dimension) or evidence.shape != self._latest.shape:
             raise ValueError(f"it holds {prefix.shape} and {evidence.shape} after {time} observations")
+        if prefix.dtype != np.float32 or not (np.isfinite(prefix).all() and np.isfinite(evidence).all()):
+            raise ValueError("it holds what are no numbers")
         self.time = time
         self._prefix[:kept] = prefix
         self._latest = np.asarray(evidence, dtype=np.float64)
@@ -66,11 +69,12 @@ class PrefixPool:
         self._time[streams], self._latest[streams] = 0, 0.0
 
     def advance(self, streams: Ints, observations: NDArray[np.float32]) -> Floats:
-        kept = self._time[streams] < self._prefix.shape[1]
-        self._prefix[streams[kept], self._time[streams[kept]]] = observations[kept]
-        self._time[streams] += 1
+        time, latest = self._time[streams] + 1, self._latest[streams]
+        kept = time <= self._prefix.shape[1]
+        self._prefix[streams[kept], time[kept] - 1] = observations[kept]
         for place, t in enumerate(self.reader.asked.tolist()):
-            here = streams[self._time[streams] == t]
+            here = np.flatnonzero(time == t)
             if len(here):
-                self._latest[here] = self.reader.evidence_at(place, self._prefix[here, :t])
-        return self._latest[streams]
+                latest[here] = self.reader.evidence_at(place, self._prefix[streams[here], :t])
+        self._time[streams], self._latest[streams] = time, latest  # only now: a reader that fails has seen nothing
+        return latest

@@ -3,11 +3,14 @@
 Two ways: `PrefixFunction` asks anything that can be called on a prefix (a torch module, a pipeline), and
 `PrefixClassifiers` fits a scikit-learn classifier at some numbers of observations. Between two of those nothing new is
 believed. A stopping rule must not be fitted on beliefs of classifiers about their own training sequences, which are too
-sure: `PrefixClassifiers.fit` hands out those of classifiers that had not seen them.
+sure: `PrefixClassifiers.fit` hands out those of classifiers that had not seen them, and learns from those how sure each
+may be.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,25 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold
 
-from firmbound.arrays import Bools, Floats, Ints, any_array, check_lengths, class_labels, finite_array
+from firmbound.arrays import Floats, Ints, any_array, check_lengths, class_labels, finite_array
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.errors import BundleError, InvalidInput
 from firmbound.posterior import check_posteriors, class_prior, evidence_from_posteriors
 from firmbound.readers.prefix_streams import PrefixPool, PrefixStream
+from firmbound.temperature import helpful_temperature
 
 KIND = "prefix-classifiers"
+# Environment variable with further types to trust, by commas: for servers, whose operator knows where models come from.
+TRUST = "FIRMBOUND_TRUSTED_TYPES"
+# Types of scikit-learn that skops does not know as harmless, yet hold plain numbers and Python alone. Trees and
+# searches for neighbours are not among them: numbers that were tampered with lead them out of their memory.
+HARMLESS = (
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+    "sklearn.utils._bunch.Bunch",
+)
 Classify = Callable[[NDArray[Any]], Any]
 
 
@@ -31,7 +46,8 @@ def prefix_posteriors(classify: Classify, features: ArrayLike, checkpoints: Sequ
     """(n, T, K) posteriors of a callable that takes prefixes (n, t, d) and gives (n, K) posteriors.
 
     checkpoints: numbers of observations at which it is asked, by default every one from 1 to T; from one to the next
-    its answer stays. They begin with 1. A torch module becomes `lambda x: module(torch.as_tensor(x)).softmax(-1)`.
+    its answer stays. They begin with 1. A torch module that ends in a softmax is called with a
+    float32 tensor.
     """
     values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
     asked = check_checkpoints(checkpoints, values.shape[1])
@@ -48,10 +64,6 @@ class PrefixReader:
     shares: Floats
     dimension: int
 
-    def posteriors(self, place: int, prefixes: NDArray[Any]) -> Floats:
-        """(n, asked[place], d) -> (n, K)."""
-        raise NotImplementedError
-
     def evidence(self, features: ArrayLike) -> Floats:
         """(n, T, d) -> (n, T, K) of new sequences; after the last checkpoint, nothing new is believed."""
         values = finite_array("features", features, ndim=3, shape_words="(n, T, d)")
@@ -65,8 +77,8 @@ class PrefixReader:
         return _carried_on(np.stack(found, axis=1), reached, values.shape[1])
 
     def evidence_at(self, place: int, prefixes: NDArray[Any]) -> Floats:
-        """(n, t, d) at one checkpoint -> (n, K). Posteriors hold the shares of the sequences they were learned from."""
-        return evidence_from_posteriors(self.posteriors(place, prefixes)[:, None], self.shares)[:, 0]
+        """(n, asked[place], d) -> (n, K)."""
+        raise NotImplementedError
 
     def stream(self) -> PrefixStream:
         return PrefixStream(self)
@@ -87,8 +99,9 @@ class PrefixFunction(PrefixReader):
         self.classify, self.dimension, self.shares = classify, dimension, shares
         self.asked = check_checkpoints(checkpoints, horizon)
 
-    def posteriors(self, place: int, prefixes: NDArray[Any]) -> Floats:
-        return _answer(self.classify, prefixes, len(self.shares))
+    def evidence_at(self, place: int, prefixes: NDArray[Any]) -> Floats:
+        # Posteriors hold the shares of the sequences they were learned from.
+        return evidence_from_posteriors(_answer(self.classify, prefixes, len(self.shares))[:, None], self.shares)[:, 0]
 
     def save(self, path: str | Path) -> None:
         arrays = {"shares": self.shares, "asked": self.asked}
@@ -101,9 +114,13 @@ class PrefixFunction(PrefixReader):
             raise BundleError(
                 f"{path} reads posteriors of a callable, which is not saved with it. Load with `classify`."
             )
-        asked = arrays["asked"].tolist()
-        shares = class_prior(arrays["shares"], len(arrays["shares"]))
-        return cls(classify, dimension=header["dimension"], shares=shares, horizon=asked[-1], checkpoints=asked)
+        try:
+            asked = arrays["asked"].tolist()
+            shares = class_prior(arrays["shares"], len(arrays["shares"]))
+            dimension = int(header["dimension"])
+            return cls(classify, dimension=dimension, shares=shares, horizon=asked[-1], checkpoints=asked)
+        except (KeyError, IndexError, TypeError, ValueError, OverflowError) as problem:
+            raise BundleError(f"{path} reads no prefixes that this version knows: {problem!r}") from None
 
 
 class PrefixClassifiers(PrefixReader):
@@ -150,60 +167,69 @@ class PrefixClassifiers(PrefixReader):
         self.shares = np.bincount(known, minlength=self.classes) / len(known)
         self.sequences, self.dimension = len(known), values.shape[2]
         self.asked = asked[[count >= self.folds for count in least]]
-        out_of_fold = np.empty((len(values), len(self.asked), self.classes))
+        evidence = np.zeros((len(values), len(self.asked), self.classes))
         self.fitted: list[Any] = []
+        self.temperatures = np.ones(len(self.asked))
         for place, t in enumerate(self.asked.tolist()):
-            if place:
-                out_of_fold[:, place] = out_of_fold[:, place - 1]
-            self.fitted.append(self._fit_at(values[:, :t], known, ends >= t, out_of_fold[:, place]))
-        evidence = evidence_from_posteriors(out_of_fold, self.shares)
+            there = ends >= t
+            evidence[:, place] = evidence[:, max(place - 1, 0)]
+            found = self._fit_at(values[there, :t], known[there])
+            self.temperatures[place] = helpful_temperature(found[:, None], known[there], self.shares)
+            evidence[there, place] = found / self.temperatures[place]
         return _carried_on(evidence, self.asked, values.shape[1])
 
-    def posteriors(self, place: int, prefixes: NDArray[Any]) -> Floats:
-        return self._smooth(self.fitted[place].predict_proba(_rows(prefixes)))
+    def evidence_at(self, place: int, prefixes: NDArray[Any]) -> Floats:
+        return np.asarray(self._evidence(self.fitted[place], _rows(prefixes)) / self.temperatures[place])
 
     def save(self, path: str | Path) -> None:
         """The fitted classifiers as skops writes them: arrays and names of scikit-learn's classes; no pickle."""
         from skops.io import dumps
 
         arrays: dict[str, NDArray[Any]] = {"shares": self.shares, "asked": self.asked, "prior": self.prior}
+        arrays["temperatures"] = self.temperatures
         for t, model in zip(self.asked.tolist(), self.fitted, strict=True):
             arrays[f"classifier/{t}"] = np.frombuffer(dumps(model), np.uint8)
         header = {"dimension": self.dimension, "sequences": self.sequences}
         write_bundle(path, kind=KIND, header=header, arrays=arrays)
 
     @classmethod
-    def load(cls, path: str | Path) -> PrefixClassifiers:
+    def load(cls, path: str | Path, trusted: Sequence[str] = ()) -> PrefixClassifiers:
+        """trusted: names of types, beside scikit-learn's harmless ones, that may be made from the file."""
         from skops.io import loads
         from skops.io.exceptions import UntrustedTypesFoundException
 
         header, arrays = read_bundle(path, kind=KIND)
+        trust = [*HARMLESS, *trusted, *filter(None, os.environ.get(TRUST, "").split(","))]
         try:
             asked = arrays["asked"]
-            fitted = [loads(arrays[f"classifier/{t}"].tobytes()) for t in asked.tolist()]
+            fitted = [loads(arrays[f"classifier/{t}"].tobytes(), trusted=trust) for t in asked.tolist()]
             loaded = cls(fitted[0], len(arrays["shares"]), checkpoints=asked.tolist(), prior=arrays["prior"])
             loaded.asked, loaded.fitted, loaded.shares = asked, fitted, arrays["shares"]
+            loaded.temperatures = arrays["temperatures"]
             loaded.dimension, loaded.sequences = int(header["dimension"]), int(header["sequences"])
+            loaded.evidence(np.zeros((1, int(asked[-1]), loaded.dimension)))  # parts that do not fit fail here
         except UntrustedTypesFoundException as problem:
-            raise BundleError(f"{path} holds a classifier of a type that is not loaded unseen: {problem}") from None
+            reason = str(problem).splitlines()[0]
+            advice = f"If you know where it comes from, load it with `trusted`, or set {TRUST}."
+            raise BundleError(f"{path} holds types that are not loaded unseen. {reason} {advice}") from None
         except Exception as problem:
             raise BundleError(f"{path} holds no classifiers that this version can read: {problem!r}") from None
         return loaded
 
-    def _fit_at(self, prefixes: NDArray[Any], known: Ints, there: Bools, out_of_fold: Floats) -> Any:
-        """The classifier of one checkpoint; fills in what those of other folds say of the sequences that reach it."""
-        rows, labels = _rows(prefixes[there]), known[there]
+    def _fit_at(self, prefixes: NDArray[Any], labels: Ints) -> Floats:
+        """Keep the classifier of one checkpoint; hand back (n, K) evidence by classifiers of other folds."""
+        rows = _rows(prefixes)
         found = np.empty((len(rows), self.classes))
         for seen, unseen in StratifiedKFold(self.folds, shuffle=True, random_state=self.seed).split(rows, labels):
-            model = clone(self.estimator).fit(rows[seen], labels[seen])
-            found[unseen] = self._smooth(model.predict_proba(rows[unseen]))
-        out_of_fold[there] = found
-        return clone(self.estimator).fit(rows, labels)
+            found[unseen] = self._evidence(clone(self.estimator).fit(rows[seen], labels[seen]), rows[unseen])
+        self.fitted.append(clone(self.estimator).fit(rows, labels))
+        return found
 
-    def _smooth(self, posteriors: NDArray[Any]) -> Floats:
+    def _evidence(self, model: Any, rows: Floats) -> Floats:
         """As though one more sequence had been seen, of which nobody knows the class: nothing is impossible."""
-        blank = 1.0 / self.classes
-        return np.asarray((self.sequences * posteriors + blank) / (self.sequences + 1), dtype=np.float64)
+        count = self.sequences
+        posteriors = (count * model.predict_proba(rows) + 1.0 / self.classes) / (count + 1)
+        return evidence_from_posteriors(posteriors[:, None], self.shares)[:, 0]
 
 
 def check_checkpoints(checkpoints: Sequence[int] | None, horizon: int) -> Ints:
@@ -221,13 +247,32 @@ def _rows(prefixes: NDArray[Any]) -> Floats:
 
 
 def _answer(classify: Classify, prefixes: NDArray[Any], classes: int | None = None) -> Floats:
-    answer = classify(prefixes)
-    found = answer.detach().cpu().numpy() if hasattr(answer, "detach") else np.asarray(answer)
+    found = _array_of(_ask_module(classify, prefixes) if _is_module(classify) else classify(prefixes))
     if found.ndim != 2 or len(found) != len(prefixes) or classes not in (None, found.shape[1]):
         wanted = f"({len(prefixes)}, {classes or 'K'})"
         at = prefixes.shape[1]
         raise InvalidInput("classify", f"give posteriors of shape {wanted}", f"shape {found.shape} at t = {at}")
     return check_posteriors(found[:, None])[:, 0]
+
+
+def _is_module(classify: Any) -> bool:
+    """A torch module; whoever has one has imported torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(classify, torch.nn.Module)
+
+
+def _ask_module(module: Any, prefixes: NDArray[Any]) -> Any:
+    import torch
+
+    module.eval()
+    with torch.inference_mode():
+        return module(torch.as_tensor(np.ascontiguousarray(prefixes), dtype=torch.float32))
+
+
+def _array_of(answer: Any) -> NDArray[Any]:
+    if hasattr(answer, "detach"):
+        answer = answer.detach().cpu().numpy()
+    return any_array("classify", answer, "answered by an array of posteriors (n, K)")
 
 
 def _carried_on(answers: Floats, asked: Ints, horizon: int) -> Floats:

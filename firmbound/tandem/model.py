@@ -115,8 +115,10 @@ class TandemModel:
             temperature = float(header["temperature"])
             if not 0 < temperature < math.inf:
                 raise ValueError(f"its temperature is {temperature}")
-            return cls(network.eval(), prior, shares, bool(header["oblivious"]), temperature)
-        except (KeyError, TypeError, ValueError, RuntimeError) as problem:
+            model = cls(network.eval(), prior, shares, bool(header["oblivious"]), temperature)
+            model.evidence(np.zeros((1, options.order + 1, network.dimension)))  # parts that do not fit fail here
+            return model
+        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as problem:
             raise BundleError(f"{path} is no TANDEM model that this version can read: {problem}") from None
 
 

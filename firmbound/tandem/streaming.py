@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,15 +44,15 @@ class TandemStream:
             raise InvalidInput("observation", f"hold {self.network.dimension} numbers", len(given))
         values = torch.as_tensor(given, dtype=torch.float32, device=self._place)
         order = self.network.options.order
-        self._recent = torch.cat(
-            [self._recent[-order:] if order else self._recent[:0], self.network.project(values[None])]
-        )
-        self.time += 1
-        seen = self.network.of_projected(self._recent[None])[0, 0]  # of the window's beginnings
-        if self.time <= order + 1 or self.oblivious:
-            self._evidence = seen[-1] - self.log_shares
+        recent = torch.cat([self._recent[-order:] if order else self._recent[:0], self.network.project(values[None])])
+        seen = self.network.of_projected(recent[None])[0, 0]  # of the window's beginnings
+        if self.time <= order or self.oblivious:
+            evidence = seen[-1] - self.log_shares
         else:
-            self._evidence = self._evidence + seen[-1] - (seen[-2] if order else self.log_shares)
+            evidence = self._evidence + seen[-1] - (seen[-2] if order else self.log_shares)
+        if not math.isfinite(float(evidence.sum())):
+            raise InvalidInput("observation", "be of a size that the network can read", f"{observation!r:.60}")
+        self.time, self._recent, self._evidence = self.time + 1, recent, evidence
         return self._shown()
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -69,6 +70,9 @@ class TandemStream:
         rows = min(time, options.order + 1)
         if time < 0 or recent.shape != (rows, options.projection) or evidence.shape != (self.network.classes,):
             raise ValueError(f"it holds {recent.shape} and {evidence.shape} after {time} observations")
+        single = recent.dtype == evidence.dtype == np.float32
+        if not (single and np.isfinite(recent).all() and np.isfinite(evidence).all()):
+            raise ValueError("it holds what are no numbers")
         self.time = time
         self._recent = torch.as_tensor(recent, dtype=torch.float32, device=self._place)
         self._evidence = torch.as_tensor(evidence, dtype=torch.float32, device=self._place)
@@ -101,17 +105,20 @@ class TandemPool:
         where = torch.as_tensor(streams)
         recent = self._window[where].roll(-1, dims=1)
         recent[:, -1] = self.network.project(torch.as_tensor(observations))
-        self._window[where] = recent
-        self._time[streams] += 1
-        length = np.minimum(self._time[streams], places)
+        time, evidence = self._time[streams] + 1, self._evidence[where]
+        length = np.minimum(time, places)
         for size in np.unique(length):
-            here = np.flatnonzero(length == size)
-            seen = self.network.of_projected(recent[torch.as_tensor(here), places - int(size) :])[:, 0]
-            now = where[torch.as_tensor(here)]
-            grown = torch.as_tensor(self._time[streams[here]] > places)[:, None]
+            here = torch.as_tensor(np.flatnonzero(length == size))
+            seen = self.network.of_projected(recent[here, places - int(size) :])[:, 0]
+            grown = torch.as_tensor(time > places)[here, None]
             before = seen[:, -2] if size > 1 else self.log_shares
             anew = seen[:, -1] - self.log_shares
-            added = self._evidence[now] + seen[:, -1] - before
-            self._evidence[now] = anew if self.oblivious else torch.where(grown, added, anew)
-        evidence = self._evidence[where].double()
-        return np.asarray((evidence - evidence.amax(dim=1, keepdim=True)).numpy() / self.temperature)
+            added = evidence[here] + seen[:, -1] - before
+            evidence[here] = anew if self.oblivious else torch.where(grown, added, anew)
+        bad = ~torch.isfinite(evidence).all(dim=1).numpy()
+        if bad.any():
+            rule, got = "be of a size that the network can read", f"others for streams {streams[bad][:5].tolist()}"
+            raise InvalidInput("observation", rule, got)
+        self._time[streams], self._window[where], self._evidence[where] = time, recent, evidence
+        exact = evidence.double()
+        return np.asarray((exact - exact.amax(dim=1, keepdim=True)).numpy() / self.temperature)

@@ -16,7 +16,7 @@ from tests.test_architecture import ROOT
 
 pytestmark = pytest.mark.filterwarnings("default")
 NAMES = np.array(["calm", "wild"])
-COMMANDS = ["fit", "decide", "front", "stream", "drift", "register", "models"]
+COMMANDS = ["fit", "decide", "front", "stream", "drift", "register", "promote", "models"]
 
 
 def series(seed, sequences=500):

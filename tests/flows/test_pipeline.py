@@ -199,11 +199,11 @@ def project(tmp_path_factory):
         os.environ.update(before)
 
 
-def champion(project, dataset):
+def champion(project, dataset, alias="champion"):
     import mlflow
 
     mlflow.set_tracking_uri(f"sqlite:///{project.folder / 'mlflow.db'}")
-    return mlflow.pyfunc.load_model(f"models:/firmbound-{dataset}@champion")
+    return mlflow.pyfunc.load_model(f"models:/firmbound-{dataset}@{alias}")
 
 
 def versions(project, dataset):
@@ -390,9 +390,11 @@ def test_a_changed_cost_runs_boundary_evaluation_and_report_only(project):
     ran = [line.split("'")[1] for line in said.splitlines() if line.startswith("Running stage")]
     reports = [f"report@{dataset}" for dataset in SMALL["datasets"]]
     assert ran == ["boundary@tiny2", "evaluation@tiny2", *reports]
-    assert len(versions(project, "tiny2")) == 2
+    found, champion_version = versions_and_champion(project, "tiny2")
+    assert len(found) == 2
+    assert champion_version == min(found)  # as good is not better: the new one challenges
     assert len(versions(project, "tiny3")) == 1
-    model = champion(project, "tiny2")
+    model = champion(project, "tiny2", "challenger")
     assert len(model.predict(np.zeros((1, 1, 2)), params={"cost": 0.4})) == 1
 
 

@@ -1,7 +1,9 @@
 """The registry on small models made by hand: who becomes champion and why, what is served, what is refused."""
 
+import copy
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,7 +56,7 @@ def write_model(train, *, costs=COSTS, distortion=1.0, passes=True):
     classifier = assemble(DATASET, PARAMS, rule, train.evidence, test.evidence(), test.labels, ends)
     folder = stage_folder(DATASET, "evaluation")
     classifier.save(folder / "classifier")
-    honesty = {"passes": passes, "error": [0.5], "limit": 0.1}
+    honesty = {"passes": passes, "error": [0.5], "judged": 1, "limit": 0.1}
     (folder / "calibration.json").write_text(json.dumps(honesty))
     (folder / "metrics.json").write_text(json.dumps({"cost 0.1": {"regret": 0.0}}))
     stage_folder(DATASET, "report").mkdir(exist_ok=True)
@@ -109,13 +111,54 @@ def test_only_a_lower_risk_makes_a_champion(project, train):
     assert third[2].startswith("not promoted: risk")
     assert "not lower beyond" in third[2]
     assert register()[0] == third  # asked again: the same answer, and nothing is registered twice
-    write_model(train, costs=[0.1, 0.4])  # does what the champion cannot, and as well
+    write_model(train, costs=[0.11, 0.51], distortion=2.0)  # other costs are no way around the judgement
     found = register()
-    assert found[0][:2] == ("4", ["champion"])
-    assert "version 2 has no rule for costs 0.4" in found[0][2]
-    write_model(train, costs=[0.1, 0.4], passes=False)
+    assert found[0][:2] == ("4", ["challenger"])
+    assert found[1][:2] == ("3", [])
+    assert "mean over costs 0.11, 0.51: not lower" in found[0][2]
+    by_hand("4", "we pay more now")
+    assert register()[0] == ("4", ["champion"], "promoted by hand: we pay more now")
+    write_model(train, costs=[0.11, 0.51], distortion=2.0, passes=False)
     assert register()[0][:2] == ("4", [])
     assert "not calibrated" in register()[0][2]
+
+
+def by_hand(version, reason):
+    script = f"from flows.registry import promote_by_hand; promote_by_hand({DATASET!r}, {version!r}, {reason!r})"
+    subprocess.check_call([sys.executable, "-c", script], env=environment())
+
+
+def test_what_cannot_be_compared_is_not_promoted(project, train):
+    write_model(train, distortion=4.0)
+    register()
+    good = write_model(train)
+    shutil.move(project / "mlartifacts", project / "away")  # artifacts that are out of reach for a while
+    (second, _) = register()
+    assert second[:2] == ("2", ["challenger"])
+    assert "cannot be loaded to compare with" in second[2]
+    shutil.copytree(project / "away", project / "mlartifacts", dirs_exist_ok=True)
+    assert register()[0][:2] == ("2", ["champion"])
+    test = TrajectoryStore(stage_folder(DATASET, "features") / "test.zarr")
+    renamed = copy.copy(good)
+    renamed.classes_ = np.array(["left", "right"])
+    verdict = judge(good, renamed, "version 1", of_store(test))
+    assert not verdict.promote
+    assert "other classes" in verdict.reason
+
+
+def test_names_and_costs_make_another_version(project, train):
+    from flows.registry import fingerprint
+
+    good = write_model(train)
+    folder = stage_folder(DATASET, "evaluation") / "classifier"
+    first = fingerprint(folder)
+    good.save(folder)
+    assert fingerprint(folder) == first
+    good.at_cost(0.1).save(folder)
+    assert fingerprint(folder) != first
+    good.classes_ = np.array(["left", "right"])
+    good.save(folder)
+    assert fingerprint(folder) != first
 
 
 def test_the_difference_is_judged_sequence_by_sequence(project, train):
