@@ -66,6 +66,7 @@ benchmark: setup ## measure the bars again (about two hours)
 	@$(BIN)/python -m benchmarks.tandem_speed
 	@$(BIN)/python -m benchmarks.tandem_memory
 	@$(BIN)/python -m benchmarks.streams
+	@$(BIN)/python -m benchmarks.classifier
 	@$(BIN)/python -m benchmarks.sampling_cost
 	@$(BIN)/python -m benchmarks.oracle_refinement
 	@$(BIN)/python -m benchmarks.pipeline_times

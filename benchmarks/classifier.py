@@ -26,7 +26,7 @@ from benchmarks.record import record
 
 BARS = {"seconds": 120, "share_of_rows": 0.7, "error_above": 0.01, "champion_seconds": 3.0}
 SPLITS = 10
-COST = 0.25
+COST = 0.08
 CHAMPION = """
 import json, time
 import numpy as np

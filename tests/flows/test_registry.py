@@ -24,6 +24,8 @@ from firmbound.trajectories import Batch
 from flows.assembly import assemble
 from flows.params import Params
 from flows.promotion import judge, of_store
+from flows.registry import fingerprint, promote_by_hand, standings
+from flows.results import ensure_registered
 from flows.stage import stage_folder
 from tests.flows.test_pipeline import SMALL
 from tests.test_architecture import ROOT
@@ -78,15 +80,8 @@ def train():
 
 
 def register():
-    """In a process of its own, as stages do."""
-    script = (
-        "import json; from tests.flows.test_registry import *\n"
-        "from flows.registry import standings; from flows.results import ensure_registered\n"
-        f"ensure_registered('{DATASET}', PARAMS)\n"
-        "print(json.dumps([[s.version, s.aliases, s.reason] for s in standings()]))"
-    )
-    said = subprocess.check_output([sys.executable, "-c", script], text=True, env=environment())
-    return [tuple(one) for one in json.loads(said.splitlines()[-1])]
+    ensure_registered(DATASET, PARAMS)
+    return [(one.version, one.aliases, one.reason) for one in standings()]
 
 
 def environment():
@@ -116,16 +111,11 @@ def test_only_a_lower_risk_makes_a_champion(project, train):
     assert found[0][:2] == ("4", ["challenger"])
     assert found[1][:2] == ("3", [])
     assert "mean over costs 0.11, 0.51: not lower" in found[0][2]
-    by_hand("4", "we pay more now")
+    promote_by_hand(DATASET, "4", "we pay more now")
     assert register()[0] == ("4", ["champion"], "promoted by hand: we pay more now")
     write_model(train, costs=[0.11, 0.51], distortion=2.0, passes=False)
     assert register()[0][:2] == ("4", [])
     assert "not calibrated" in register()[0][2]
-
-
-def by_hand(version, reason):
-    script = f"from flows.registry import promote_by_hand; promote_by_hand({DATASET!r}, {version!r}, {reason!r})"
-    subprocess.check_call([sys.executable, "-c", script], env=environment())
 
 
 def test_what_cannot_be_compared_is_not_promoted(project, train):
@@ -147,8 +137,6 @@ def test_what_cannot_be_compared_is_not_promoted(project, train):
 
 
 def test_names_and_costs_make_another_version(project, train):
-    from flows.registry import fingerprint
-
     good = write_model(train)
     folder = stage_folder(DATASET, "evaluation") / "classifier"
     first = fingerprint(folder)
@@ -184,9 +172,11 @@ def test_the_difference_is_judged_sequence_by_sequence(project, train):
 def test_registering_at_once_corrupts_nothing(project, train):
     """Four processes, one fresh registry: one version, one champion, and it loads."""
     write_model(train)
+    (project / "params.json").write_text(json.dumps(SMALL))
     script = (
-        "from tests.flows.test_registry import *\n"
-        f"from flows.results import log_results; print(log_results('{DATASET}', PARAMS))"
+        "import json; from flows.params import Params; from flows.results import log_results\n"
+        "params = Params.model_validate(json.load(open('params.json')))\n"
+        f"print(log_results('{DATASET}', params))"
     )
     command = [sys.executable, "-c", script]
     running = [
