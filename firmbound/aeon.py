@@ -45,7 +45,7 @@ class FirmboundEarlyClassifier(BaseEarlyClassifier):  # type: ignore[misc]
         self,
         cost: float = 0.2,
         penalty: Any = 10.0,
-        evidence: Any = "network",
+        evidence: Any = "auto",
         costs: Any = None,
         prior: Any = None,
         method: str = "auto",

@@ -18,7 +18,7 @@ from firmbound.early import saving
 from firmbound.early.drift import Drift, compare
 from firmbound.early.front import FrontPoint, Record
 from firmbound.early.guarantees import fastest_safe, sequences_needed
-from firmbound.early.learning import check_settings, encode, learn_evidence, split, usual_horizon, usual_method
+from firmbound.early.learning import Lesson, check_settings, encode, learn_evidence, split, usual_horizon, usual_method
 from firmbound.early.live import EarlyStream, StreamParts, StreamPool
 from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import FirmboundError, InvalidInput
@@ -63,10 +63,11 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     cost: of one observation. penalty: of a wrong decision; a number, one a class, or a matrix. evidence: where it comes
     from: "network", a SPRT-TANDEM network that is trained here (`network`, `training`); a scikit-learn classifier with
-    predict_proba, fitted at `checkpoints` (by default every t); a callable that gives posteriors (n, K) of prefixes
-    (n, t, d); or "posteriors" or "given" if X holds posteriors or evidence (n, T, K) already. costs: the front that is
-    fitted beside `cost`, by default nine shares of penalty / T. prior: class probabilities, by default the shares of
-    the labels. method: "cfl" or "gp", by default the former for two classes. missing: "skip" leaves out
+    predict_proba, fitted at `checkpoints` (by default every t); "auto", that network or, for small data, logistic
+    regressions of prefixes, whichever validation sequences speak for; a callable that gives posteriors (n, K) of
+    prefixes (n, t, d); or "posteriors" or "given" if X holds posteriors or evidence (n, T, K) already. costs: the front
+    that is fitted beside `cost`, by default nine shares of penalty / T. prior: class probabilities, by default the
+    shares of the labels. method: "cfl" or "gp", by default the former for two classes. missing: "skip" leaves out
     observations with a NaN; time goes on, nothing is learned. validation: share of the sequences that training stops
     by. held_out: share that is kept away from all fitting, for promises.
 
@@ -82,7 +83,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cost: float = 0.2,
         penalty: Any = 10.0,
         *,
-        evidence: Any = "network",
+        evidence: Any = "auto",
         costs: Any = None,
         prior: Any = None,
         method: Method | Literal["auto"] = "auto",
@@ -127,7 +128,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         method = usual_method(len(classes), self.options) if self.method == "auto" else self.method
         make_fitter(method, problem, prior, self.options, seed=self.seed)
-        reader, evidence = learn_evidence(self, series, labels, train, valid, prior, progress)
+        reader, evidence, why = learn_evidence(self, Lesson(series, labels, train, valid, prior), progress)
         rule = fit_stopping_rule(
             evidence,
             lengths=series.lengths[seen],
@@ -141,7 +142,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, self.reader_, self.rule_ = classes, reader, rule
         self.remaining_ = RemainingTime.of(rule, evidence, series.lengths[seen])
         self.record_ = self._judge(series.take(kept), labels[kept]) if len(kept) else None
-        self.about_: Mapping[str, Any] = {"sequences": len(labels), "held_out": len(kept)}
+        self.about_: Mapping[str, Any] = {"sequences": len(labels), "held_out": len(kept), "evidence": why}
         return self
 
     @classmethod

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -36,6 +37,7 @@ Seed = Annotated[int, typer.Option(help="Makes the result repeatable.")]
 
 
 class Evidence(StrEnum):
+    AUTO = "auto"
     NETWORK = "network"
     LOGISTIC = "logistic"
     POSTERIORS = "posteriors"
@@ -57,10 +59,10 @@ def fit(
     evidence: Annotated[
         Evidence,
         typer.Option(help="Who reads X: a network, logistic regressions of prefixes, or X is beliefs already."),
-    ] = Evidence.NETWORK,
+    ] = Evidence.AUTO,
     method: Annotated[Method, typer.Option(help="How the boundary is fitted.")] = Method.AUTO,
-    order: Annotated[int, typer.Option(help="Network: observations that the series remembers.")] = 0,
-    epochs: Annotated[int, typer.Option(help="Network: passes over the data.")] = 15,
+    order: Annotated[int | None, typer.Option(help="Network: observations that the series remembers.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Network: passes over the data.")] = None,
     skip_missing: Annotated[bool, typer.Option(help="Leave observations with a NaN out.")] = False,
     seed: Seed = 0,
 ) -> None:
@@ -69,9 +71,10 @@ def fit(
     **Example**: `firmbound fit train.npz my-classifier --cost 0.2 --order 1`
     """
     with one_line_errors():
+        from firmbound.early.learning import usual_training
         from firmbound.early_classifier import EarlyClassifier
         from firmbound.errors import InvalidInput
-        from firmbound.tandem.options import NetworkOptions, TrainingOptions
+        from firmbound.tandem.options import NetworkOptions
         from flows.cli_data import read_data
         from flows.progress import progress
 
@@ -89,8 +92,8 @@ def fit(
             penalty,
             evidence=source,
             method=method.value,
-            network=NetworkOptions(order=order),
-            training=TrainingOptions(epochs=epochs, batch=max(1, min(200, len(X) // 2)), seed=seed),
+            network=None if order is None else NetworkOptions(order=order),
+            training=None if epochs is None else replace(usual_training(len(X) // 2, seed), epochs=epochs),
             missing="skip" if skip_missing else "refuse",
             seed=seed,
         )
@@ -100,7 +103,7 @@ def fit(
         if classifier.record_ is not None:
             points = classifier.record_.points(classifier.rule_)
             _show(_front_table(classifier, points, f"on {classifier.record_.sequences:,} held-out series"))
-        print(f"saved in {folder}", file=sys.stderr)
+        print(f"evidence: {classifier.about_['evidence']}; saved in {folder}", file=sys.stderr)
 
 
 @app.command()

@@ -8,12 +8,16 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score, train_test_split
 
 import firmbound
 from firmbound.early.drift import compare
 from firmbound.early_classifier import EarlyClassifier, NoRuleQualifies, NotFitted
 from firmbound.errors import BundleError, InvalidInput
+from firmbound.tandem.model import TandemModel
+from firmbound.tandem.network import TandemNetwork
 
 NETWORK = firmbound.NetworkOptions(order=1, projection=16, hidden=16)
 TRAINING = firmbound.TrainingOptions(epochs=8, batch=50, learning_rate=1e-2)
@@ -209,6 +213,7 @@ def test_headers_are_sealed(fitted, tmp_path):
     fitted.save(tmp_path / "model")
     file = tmp_path / "model" / "classifier" / "header.json"
     said = json.loads(file.read_text())
+    assert said["dataset"].pop("evidence") == "a network, whose options were given"
     assert said["dataset"] == {"sequences": 1500, "held_out": 225, "horizon": 8, "dimension": 2, "classes": 2}
     assert [point["cost"] for point in said["metrics"]] == [0.05, 0.3, 1.0, 2.5]
     said["classes"] = said["classes"][::-1]
@@ -242,6 +247,37 @@ def test_numbers_of_numpy_are_numbers(fitted, tmp_path):
     quick = make(cost=np.float64(0.3), costs=(np.float32(0.05), np.int64(1)), training=None, validation=np.float64(0.2))
     quick.fit(X, y).save(tmp_path / "model")
     assert EarlyClassifier.load(tmp_path / "model").validation == 0.2
+
+
+def test_without_any_choice_digits_are_told_early():
+    """Pixels as they come, 0 to 16. Small data: what reads them is what validation sequences speak for."""
+    data = load_digits()
+    X, X_new, y, y_new = train_test_split(data.images, data.target, test_size=0.3, stratify=data.target, random_state=0)
+    classifier = EarlyClassifier(cost=0.08).fit(X, y)
+    assert "risk on validation data" in classifier.about_["evidence"]
+    chosen = classifier.decide(X_new)
+    all_rows = LogisticRegression(max_iter=2_000).fit(X.reshape(len(X), -1) / 16, y)
+    right = all_rows.score(X_new.reshape(len(X_new), -1) / 16, y_new)
+    assert np.mean(chosen.label == y_new) > right - 0.01
+    assert chosen.time.mean() < 0.7 * 8
+
+
+def test_without_any_choice_series_with_a_memory_are_told_too():
+    """Signs of products, which no logistic regression of the values sees: here the network is chosen."""
+    X, y = series(1_500, 1)
+    classifier = EarlyClassifier(cost=0.3).fit(1000 * X + 50, y)  # the network trains on standardised values
+    assert isinstance(classifier.reader_, TandemModel)
+    fresh, truth = series(600, 2)
+    assert np.mean(classifier.predict(1000 * fresh + 50) == truth) > 0.9
+
+
+def test_a_network_reads_features_as_they_are():
+    """Trained on standardised ones; the first layer takes mean and scale in."""
+    random = np.random.default_rng(0)
+    model = TandemModel(TandemNetwork(3, 2, NETWORK), np.array([0.5, 0.5]), np.array([0.5, 0.5]))
+    mean, scale = np.array([5.0, -100.0, 0.0]), np.array([2.0, 300.0, 1e-3])
+    X = random.standard_normal((4, 6, 3))
+    assert np.allclose(model.reading(mean, scale).evidence(X * scale + mean), model.evidence(X), atol=1e-3)
 
 
 def test_scikit_learn_holds_it(fresh):

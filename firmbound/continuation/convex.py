@@ -41,12 +41,18 @@ class Defaults:
     points: int
     regularisation: float
     corner_share: float
+    sequences_a_point: int = 1
+
+    def points_for(self, sequences: int) -> int:
+        """Fewer where there are few sequences: a point that stands for one or two follows noise, slowly."""
+        return min(self.points, max(FEWEST, sequences // self.sequences_a_point))
 
 
+FEWEST = 30
 DEFAULTS = {
     "line": Defaults(points=1_000, regularisation=1e-8, corner_share=0.1),
-    "interior-point": Defaults(points=400, regularisation=1e-8, corner_share=0.1),
-    "admm": Defaults(points=400, regularisation=1e-8, corner_share=0.1),
+    "interior-point": Defaults(points=400, regularisation=1e-8, corner_share=0.1, sequences_a_point=10),
+    "admm": Defaults(points=400, regularisation=1e-8, corner_share=0.1, sequences_a_point=10),
     "max-affine": Defaults(points=600, regularisation=1e-3, corner_share=1e-4),
 }
 # First-order methods stop at a residual so many times the tolerance; each further digit costs ten times the work.
@@ -118,7 +124,7 @@ class ConvexFitter:
     def prepare(self, statistic: Floats) -> PreparedConvex:
         name = choose_solver(self.options.solver, statistic.shape[1])
         usual = DEFAULTS[name]
-        cells = self._compress(statistic, self.options.points or usual.points)
+        cells = self._compress(statistic, self.options.points or usual.points_for(len(statistic)))
         anchored = AnchoredPoints.around(cells, self.corner_risk, usual.corner_share)
         solver = self._solver(name, anchored.points)
         value = self.options.regularisation

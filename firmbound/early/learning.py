@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from firmbound.arrays import Floats, Ints, any_array
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.errors import InvalidInput
-from firmbound.fitting import Method, Options
+from firmbound.evaluation.risk import realised_risk
+from firmbound.fitting import Method, Options, fit_stopping_rule
 from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.prefixes import PrefixClassifiers, PrefixFunction
 from firmbound.readers.protocol import EvidenceReader
@@ -25,14 +31,19 @@ if TYPE_CHECKING:
 # the horizon ends before it.
 ENOUGH = 30
 FOLDS = 5
+# Of a network that nobody chose: observations remembered at most, and steps of training at least.
+USUAL_ORDER = 7
+USUAL_STEPS = 1_500
+# Sequences x steps x numbers of a prefix x classes up to which logistic regressions of prefixes take seconds.
+QUICK_WORK = 2e7
 
 
 def check_settings(wanted: EarlyClassifier) -> None:
     """Refuse, by name, what nothing can be made of."""
     source = wanted.evidence
-    named = isinstance(source, str) and source in ("network", "posteriors", "given")
+    named = _one_of(source, "auto", "network", "posteriors", "given")
     reads = named or (not isinstance(source, type) and (hasattr(source, "predict_proba") or callable(source)))
-    sources = "'network', 'posteriors', 'given', a classifier with predict_proba, or a callable on prefixes"
+    sources = "'auto', 'network', 'posteriors', 'given', a classifier with predict_proba, or a callable on prefixes"
     for name, holds, rule in (
         ("evidence", reads, f"be {sources}"),
         ("method", _one_of(wanted.method, "auto", "cfl", "gp"), "be 'auto', 'cfl' or 'gp'"),
@@ -109,51 +120,142 @@ def usual_method(classes: int, options: Options | None) -> Method:
     return "cfl" if classes == 2 else "gp"
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What a reader learns from: series with labels, in two parts, and the prior that is believed in."""
+
+    series: Series
+    labels: Ints
+    train: Ints
+    valid: Ints
+    prior: Floats
+
+    @cached_property
+    def seen(self) -> Ints:
+        """Training and validation sequences: what rules are fitted on."""
+        return np.concatenate([self.train, self.valid])
+
+    @cached_property
+    def shares(self) -> Floats:
+        return np.asarray(np.bincount(self.labels[self.seen]) / len(self.seen))
+
+
 def learn_evidence(
-    wanted: EarlyClassifier,
-    series: Series,
-    labels: Ints,
-    train: Ints,
-    valid: Ints,
-    prior: Floats,
-    progress: Progress | None,
-) -> tuple[EvidenceReader, NDArray[Any]]:
-    """The reader, and evidence (m, T, K) of training and validation sequences to fit the rules on."""
-    seen = np.concatenate([train, valid])
+    wanted: EarlyClassifier, lesson: Lesson, progress: Progress | None
+) -> tuple[EvidenceReader, NDArray[Any], str]:
+    """The reader, evidence (m, T, K) of the sequences seen, to fit the rules on, and why this reader."""
+    series, source = lesson.series, wanted.evidence
     if series.observations.min() < 1:
         got = f"one in which all are missing up to the horizon, {series.horizon}"
         raise InvalidInput("X", "have an observation at least in every series", got)
-    part, shares = series.take(seen), np.bincount(labels[seen]) / len(seen)
-    source = wanted.evidence
+    why = "asked for"
+    if isinstance(source, str) and source == "auto":
+        source, network, why = _better_source(wanted, lesson, progress)
+        if network is not None:
+            return network, _read(network, series.take(lesson.seen)), why
     if hasattr(source, "predict_proba"):
-        folds = min(FOLDS, int(np.bincount(labels[seen]).min()))
-        fitted = PrefixClassifiers(
-            source, len(prior), checkpoints=wanted.checkpoints, prior=prior, folds=folds, seed=wanted.seed
-        )
-        return fitted, part.spread(fitted.fit(part.values, labels[seen], part.observations))
-    if source == "network":
-        from firmbound.tandem.model import fit_tandem  # torch, which other readers do not wait for
-
-        reader: EvidenceReader = fit_tandem(
-            series.values[train],
-            labels[train],
-            lengths=series.observations[train],
-            validation=(series.values[valid], labels[valid], series.observations[valid]),
-            prior=prior,
-            network=wanted.network,
-            training=wanted.training or TrainingOptions(seed=wanted.seed, batch=min(200, len(train))),
-            progress=progress,
-        )
+        return *_fit_prefixes(wanted, lesson, source), why
+    if isinstance(source, str) and source == "network":
+        reader: EvidenceReader = _train_network(wanted, lesson, progress)
     elif isinstance(source, str):
-        if series.dimension != len(prior):
-            raise InvalidInput("X", f"hold {len(prior)} numbers a step, one a class", f"shape {series.values.shape}")
-        reader = BeliefReader("given" if source == "given" else "posteriors", shares)
+        if series.dimension != len(lesson.prior):
+            rule = f"hold {len(lesson.prior)} numbers a step, one a class"
+            raise InvalidInput("X", rule, f"shape {series.values.shape}")
+        reader = BeliefReader("given" if source == "given" else "posteriors", lesson.shares)
     else:
         reader = PrefixFunction(
             source,
             dimension=series.dimension,
-            shares=shares,
+            shares=lesson.shares,
             horizon=series.horizon,
             checkpoints=wanted.checkpoints,
         )
-    return reader, part.spread(reader.evidence(part.values))
+    return reader, _read(reader, series.take(lesson.seen)), why
+
+
+def _read(reader: EvidenceReader, series: Series) -> NDArray[Any]:
+    return series.spread(reader.evidence(series.values))
+
+
+def _better_source(
+    wanted: EarlyClassifier, lesson: Lesson, progress: Progress | None
+) -> tuple[Any, EvidenceReader | None, str]:
+    """A trained network, or logistic regressions of prefixes where those are quick, as validation data speak for."""
+    series = lesson.series
+    network = _train_network(wanted, lesson, progress)
+    if wanted.network is not None or wanted.training is not None:
+        return None, network, "a network, whose options were given"
+    work = len(lesson.train) * series.horizon**2 * series.dimension * len(lesson.prior)
+    if work > QUICK_WORK or min(np.bincount(lesson.labels[lesson.train])) < 2:
+        return None, network, "a network: logistic regressions of prefixes would take long, or have too few sequences"
+    plain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
+    part = series.take(lesson.train)
+    prefixes = _classifiers(wanted, lesson, plain, lesson.train)
+    honest = part.spread(prefixes.fit(part.values, lesson.labels[lesson.train], part.observations))
+    risks = [
+        _risk(wanted, lesson, reader, evidence)
+        for reader, evidence in ((prefixes, honest), (network, _read(network, part)))
+    ]
+    said = f"risk on validation data {risks[0]:.4g} by logistic regressions of prefixes, {risks[1]:.4g} by a network"
+    return (plain, None, said) if risks[0] < risks[1] else (None, network, said)
+
+
+def _risk(wanted: EarlyClassifier, lesson: Lesson, reader: EvidenceReader, evidence: NDArray[Any]) -> float:
+    """What decisions on validation sequences cost, by a rule that was fitted on evidence of training sequences."""
+    rule = fit_stopping_rule(
+        evidence,
+        lengths=lesson.series.lengths[lesson.train],
+        costs=[wanted.cost],
+        penalty=wanted.penalty,
+        prior=lesson.prior,
+        method=usual_method(len(lesson.prior), None),
+        seed=wanted.seed,
+    )
+    unseen, truth = lesson.series.take(lesson.valid), lesson.labels[lesson.valid]
+    chosen = rule.decide(_read(reader, unseen), lengths=unseen.lengths)
+    return float(realised_risk(chosen, truth, rule.problem, float(wanted.cost)).mean())
+
+
+def _classifiers(wanted: EarlyClassifier, lesson: Lesson, source: Any, rows: Ints) -> PrefixClassifiers:
+    folds = min(FOLDS, int(np.bincount(lesson.labels[rows]).min()))
+    return PrefixClassifiers(
+        source,
+        len(lesson.prior),
+        checkpoints=wanted.checkpoints,
+        prior=lesson.prior,
+        folds=folds,
+        seed=wanted.seed,
+    )
+
+
+def _fit_prefixes(wanted: EarlyClassifier, lesson: Lesson, source: Any) -> tuple[EvidenceReader, NDArray[Any]]:
+    """Rules are fitted on what classifiers of other folds say."""
+    part, fitted = lesson.series.take(lesson.seen), _classifiers(wanted, lesson, source, lesson.seen)
+    return fitted, part.spread(fitted.fit(part.values, lesson.labels[lesson.seen], part.observations))
+
+
+def _train_network(wanted: EarlyClassifier, lesson: Lesson, progress: Progress | None) -> EvidenceReader:
+    """Features are standardised for the training; the network that comes out reads them as they are."""
+    from firmbound.tandem.model import fit_tandem  # torch, which other readers do not wait for
+
+    series, train, valid = lesson.series, lesson.train, lesson.valid
+    mean, scale = series.take(train).moments()
+    values = np.asarray((series.values - mean) / scale, dtype=np.float32)
+    model = fit_tandem(
+        values[train],
+        lesson.labels[train],
+        lengths=series.observations[train],
+        validation=(values[valid], lesson.labels[valid], series.observations[valid]),
+        prior=lesson.prior,
+        network=wanted.network or NetworkOptions(order=min(series.horizon - 1, USUAL_ORDER)),
+        training=wanted.training or usual_training(len(train), wanted.seed),
+        progress=progress,
+    )
+    return model.reading(mean, scale)
+
+
+def usual_training(sequences: int, seed: int) -> TrainingOptions:
+    """Enough steps for few sequences, small batches where there are few."""
+    batch = min(max(16, sequences // 25), 200, sequences)
+    epochs = min(max(15, -(-USUAL_STEPS * batch // sequences)), 100)
+    return TrainingOptions(learning_rate=3e-3, batch=batch, epochs=epochs, patience=max(5, epochs // 5), seed=seed)

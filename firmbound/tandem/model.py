@@ -77,6 +77,21 @@ class TandemModel:
         """The same model, computing elsewhere."""
         return replace(self, network=deepcopy(self.network).to(torch_device(device)))
 
+    def reading(self, mean: NDArray[Any], scale: NDArray[Any]) -> TandemModel:
+        """For features as they are, of a model trained on (features - mean) / scale: its first layer takes them in."""
+        network = deepcopy(self.network)
+        layer = network.project[0]
+        assert isinstance(layer, torch.nn.Linear)
+        with torch.no_grad():
+            weight, shift, stretch = (
+                layer.weight.double(),
+                torch.as_tensor(mean).double(),
+                torch.as_tensor(scale).double(),
+            )
+            layer.bias.copy_(layer.bias.double() - weight @ (shift / stretch))
+            layer.weight.copy_(weight / stretch)
+        return replace(self, network=network)
+
     def stream(self) -> TandemStream:
         """Evidence one observation at a time."""
         log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32)

@@ -297,12 +297,14 @@ def test_stores_are_streamed_and_train_like_arrays(tmp_path):
 @pytest.mark.parametrize("sequences", [1, 99, 100, 4_001, 9_050])
 def test_every_sequence_is_seen_once_an_epoch_in_a_new_order(sequences):
     features = np.arange(sequences, dtype=np.float32)[:, None, None].repeat(2, axis=1)
-    source = ArraySource(features, np.zeros(sequences, dtype=np.int64))
+    lengths = 1 + np.arange(sequences) % 2
+    source = ArraySource.of(features, np.zeros(sequences, dtype=np.int64), 1, lengths)
     epochs = []
     for epoch in range(2):
         batches = list(shuffled_batches(source, 64, (0, epoch)))
-        assert all(len(labels) == 64 for _, labels in batches[:-1])
-        epochs.append(np.concatenate([part[:, 0, 0] for part, _ in batches]))
+        assert all(len(batch.labels) == 64 for batch in batches[:-1])
+        epochs.append(np.concatenate([batch.features[:, 0, 0] for batch in batches]))
+        assert np.array_equal(np.concatenate([batch.lengths for batch in batches]), 1 + epochs[-1] % 2)
         assert np.array_equal(np.sort(epochs[-1]), np.arange(sequences))
     assert sequences == 1 or not np.array_equal(*epochs)
 
