@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from firmbound.arrays import Floats, Ints, any_array
 from firmbound.continuation.gaussian_process import ProcessOptions
@@ -188,7 +185,7 @@ def _better_source(
     work = len(lesson.train) * series.horizon**2 * series.dimension * len(lesson.prior)
     if work > QUICK_WORK or min(np.bincount(lesson.labels[lesson.train])) < 2:
         return None, network, "a network: logistic regressions of prefixes would take long, or have too few sequences"
-    plain = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
+    plain = _logistic_regression()
     part = series.take(lesson.train)
     prefixes = _classifiers(wanted, lesson, plain, lesson.train)
     honest = part.spread(prefixes.fit(part.values, lesson.labels[lesson.train], part.observations))
@@ -198,6 +195,14 @@ def _better_source(
     ]
     said = f"risk on validation data {risks[0]:.4g} by logistic regressions of prefixes, {risks[1]:.4g} by a network"
     return (plain, None, said) if risks[0] < risks[1] else (None, network, said)
+
+
+def _logistic_regression() -> Any:
+    from sklearn.linear_model import LogisticRegression  # what takes long to import, deciding does not wait for
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, C=0.1))
 
 
 def _risk(wanted: EarlyClassifier, lesson: Lesson, reader: EvidenceReader, evidence: NDArray[Any]) -> float:

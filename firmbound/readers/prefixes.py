@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.model_selection import StratifiedKFold
 
 from firmbound.arrays import Floats, Ints, any_array, check_lengths, class_labels, finite_array
 from firmbound.bundle import read_bundle, write_bundle
@@ -218,6 +217,8 @@ class PrefixClassifiers(PrefixReader):
 
     def _fit_at(self, prefixes: NDArray[Any], labels: Ints) -> Floats:
         """Keep the classifier of one checkpoint; hand back (n, K) evidence by classifiers of other folds."""
+        from sklearn.model_selection import StratifiedKFold  # takes long to import; reading does not wait for it
+
         rows = _rows(prefixes)
         found = np.empty((len(rows), self.classes))
         for seen, unseen in StratifiedKFold(self.folds, shuffle=True, random_state=self.seed).split(rows, labels):
