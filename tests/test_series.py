@@ -299,3 +299,12 @@ def test_a_temperature_is_fitted_on_what_was_seen():
     prior = np.array([0.5, 0.5])
     assert fit_temperature(sure, problem.labels, prior, lengths) == pytest.approx(2.0, rel=0.1)
     assert helpful_temperature(sure, problem.labels, prior, lengths) == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_handful_of_unequal_series_is_fitted_without_any_choice():
+    """Whichever of them are drawn for training, validation and judgement."""
+    problem = autoregressive(12, 1)
+    lengths = np.array([8, 3, 4, 3, 5, 3, 4, 3, 3, 4, 5, 3])
+    for seed in range(6):
+        classifier = EarlyClassifier(cost=0.3, seed=seed).fit(problem.features, np.arange(12) % 2, lengths=lengths)
+        assert np.all(classifier.decide(problem.features, lengths).time <= lengths)

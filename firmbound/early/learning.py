@@ -183,7 +183,8 @@ def _better_source(
     if wanted.network is not None or wanted.training is not None:
         return None, network, "a network, whose options were given"
     work = len(lesson.train) * series.horizon**2 * series.dimension * len(lesson.prior)
-    if work > QUICK_WORK or min(np.bincount(lesson.labels[lesson.train])) < 2:
+    few = min(np.bincount(lesson.labels[lesson.train])) < 2 or series.lengths[lesson.train].max() < series.horizon
+    if few or work > QUICK_WORK:
         return None, network, "a network: logistic regressions of prefixes would take long, or have too few sequences"
     plain = _logistic_regression()
     part = series.take(lesson.train)
