@@ -264,15 +264,20 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def series(self, X: Any, lengths: ArrayLike | None = None) -> Series:
         """Series as they were fitted: none shorter than the horizon unless lengths say so. What comes later is cut."""
-        problem = self._fitted().problem
+        problem, series = self._fitted().problem, self.prefixes(X, lengths)
+        if series.horizon < problem.horizon and lengths is None and not is_list_of_series(X):
+            rule = f"span the {problem.horizon} observations of the fit"
+            raise InvalidInput("X", rule, f"{series.horizon}", "Give lengths if the series end there.")
+        return series.reaching(problem.horizon)
+
+    def prefixes(self, X: Any, lengths: ArrayLike | None = None) -> Series:
+        """Series that may go on: as long as they are, up to the horizon."""
+        horizon = self._fitted().problem.horizon
         series = Series.of(X, lengths, missing=self.missing)
         if series.dimension != self.reader_.dimension:
             rule = f"hold {self.reader_.dimension} numbers an observation"
             raise InvalidInput("X", rule, f"shape {series.values.shape}")
-        if series.horizon < problem.horizon and lengths is None and not is_list_of_series(X):
-            rule = f"span the {problem.horizon} observations of the fit"
-            raise InvalidInput("X", rule, f"{series.horizon}", "Give lengths if the series end there.")
-        return series.until(problem.horizon).reaching(problem.horizon)
+        return series.until(horizon)
 
     def read(self, series: Series) -> NDArray[Any]:
         """Evidence (n, T, K) after each step."""

@@ -1,4 +1,4 @@
-"""The command line: `firmbound fit`, `decide`, `front`, `stream`, `drift`, `register`, `models`.
+"""The command line: `firmbound fit`, `decide`, `front`, `stream`, `drift`, `register`, `promote`, `models`.
 
 Everything heavy is imported by the command that needs it, so that help comes at once.
 """

@@ -44,30 +44,30 @@ def evaluation_flow(dataset: str, params: Params) -> None:
     source = stage_folder(dataset, "tandem")
     rule = StoppingRule.load(stage_folder(dataset, "boundary"))
     train, test = TrajectoryStore(source / "train.zarr"), TrajectoryStore(source / "test.zarr")
-    evidence, labels = test.evidence(), test.labels
+    evidence, labels, seen = test.evidence(), test.labels, train.evidence()
+    ends = (train.lengths, test.lengths)
     exact = exact_evidence(dataset, params, evidence)
     with progress(f"{dataset}: scoring {len(labels):,} test sequences") as advance:
         oracle = work_task(solve_oracle, f"{dataset} oracle").submit(params, dataset, rule)
         static = work_task(score_static, f"{dataset} static thresholds").submit(
-            rule, train.evidence(), evidence, labels, (train.lengths, test.lengths), params.evaluation.thresholds
+            rule, seen, evidence, labels, ends, params.evaluation.thresholds
         )
         per_cost = [
             work_task(score_rule, f"{dataset} cost {cost:g}").submit(
-                rule, oracle, evidence, exact, labels, test.lengths, cost
+                rule, oracle, evidence, exact, labels, ends[1], cost
             )
             for cost in rule.costs.tolist()
         ]
         honesty = work_task(judge_calibration, f"{dataset} calibration").submit(
-            evidence, labels, test.lengths, rule.prior, limit_of(dataset, params)
+            evidence, labels, ends[1], rule.prior, limit_of(dataset, params)
         )
         rows: list[Row] = []
         for done, future in enumerate([*per_cost, static], start=1):
             rows += future.result()
             advance(done, len(per_cost) + 1)
-    ends = (train.lengths, test.lengths)
     with publish(stage_folder(dataset, "evaluation")) as folder:
         write_results(folder, rule, oracle.result(), rows, honesty.result())
-        assemble(dataset, params, rule, train.evidence(), evidence, labels, ends).save(folder / "classifier")
+        assemble(dataset, params, rule, seen, evidence, labels, ends).save(folder / "classifier")
 
 
 def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | None:

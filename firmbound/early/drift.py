@@ -16,6 +16,7 @@ from scipy import stats
 
 from firmbound.arrays import Floats, Ints
 from firmbound.early.front import Record
+from firmbound.early.guarantees import check_share
 from firmbound.errors import InvalidInput
 
 # Fewer new sequences than this say nothing.
@@ -58,8 +59,7 @@ def compare(before: Record, now: Record, classes: Sequence[Any], level: float = 
 
     classes: what they are called.
     """
-    if not (isinstance(level, int | float) and 0 < level < 1):
-        raise InvalidInput("level", "lie between 0 and 1", level)
+    check_share("level", level)
     if now.sequences < LEAST or before.sequences < LEAST:
         got = f"{now.sequences} new and {before.sequences} held-out ones"
         raise InvalidInput("sequences", f"be {LEAST} at least, to compare", got)

@@ -19,7 +19,7 @@ from firmbound.errors import InvalidInput
 
 def error_interval(wrong: int, sequences: int, confidence: float) -> tuple[float, float]:
     """Clopper and Pearson's interval of an error rate: it holds the true one with at least this probability."""
-    _check_share("confidence", confidence)
+    check_share("confidence", confidence)
     tail = (1 - confidence) / 2
     low = stats.beta.ppf(tail, wrong, sequences - wrong + 1) if wrong else 0.0
     high = stats.beta.ppf(1 - tail, wrong + 1, sequences - wrong) if wrong < sequences else 1.0
@@ -31,8 +31,8 @@ def fastest_safe(wrong: Sequence[int], sequences: int, alpha: float, confidence:
 
     wrong: how often each rule erred on the same `sequences` held-out ones, the slowest rule first.
     """
-    _check_share("alpha", alpha)
-    _check_share("confidence", confidence)
+    check_share("alpha", alpha)
+    check_share("confidence", confidence)
     if sequences < 1 or any(not 0 <= count <= sequences for count in wrong):
         raise InvalidInput("wrong", f"count errors among {sequences} sequences", list(wrong))
     best = None
@@ -47,11 +47,11 @@ def fastest_safe(wrong: Sequence[int], sequences: int, alpha: float, confidence:
 
 def sequences_needed(alpha: float, confidence: float) -> int:
     """Below so many held-out sequences not even a rule that never errs can be promised."""
-    _check_share("alpha", alpha)
-    _check_share("confidence", confidence)
+    check_share("alpha", alpha)
+    check_share("confidence", confidence)
     return math.ceil(min(math.log1p(-confidence) / math.log1p(-alpha), 1e18))
 
 
-def _check_share(name: str, value: float) -> None:
+def check_share(name: str, value: float) -> None:
     if not is_real(value) or not 0 < value < 1:
         raise InvalidInput(name, "lie between 0 and 1", value)

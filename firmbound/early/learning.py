@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats, Ints, any_array
+from firmbound.arrays import Floats, Ints, any_array, is_real
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.errors import InvalidInput
 from firmbound.evaluation.risk import realised_risk
@@ -80,8 +80,7 @@ def split(labels: Ints, validation: float, held_out: float, seed: int) -> tuple[
     With held_out = 0 nobody judges.
     """
     for name, share, least in (("validation", validation, 1e-9), ("held_out", held_out, 0.0)):
-        number = isinstance(share, int | float) and not isinstance(share, bool)
-        if not (number and least <= share < 0.5):
+        if not (is_real(share) and least <= share < 0.5):
             raise InvalidInput(name, "be a share between 0 and 0.5", share)
     rarest, parts = int(np.bincount(labels).min()), 3 if held_out else 2
     if rarest < parts:

@@ -22,6 +22,9 @@ from firmbound.readers.protocol import EvidenceReader
 from firmbound.series import Missing, is_missing, observations
 from firmbound.stopping_rule import StoppingRule
 
+# Memory is taken when a pool is made: a slip of the pen must not take all there is.
+MOST_STREAMS = 1_000_000
+
 
 @dataclass(frozen=True)
 class StreamParts:
@@ -137,8 +140,9 @@ class StreamPool:
     """
 
     def __init__(self, parts: StreamParts, streams: int) -> None:
-        if isinstance(streams, bool) or not isinstance(streams, int | np.integer) or streams < 1:
-            raise InvalidInput("streams", "be a whole number from 1", streams)
+        whole = isinstance(streams, int | np.integer) and not isinstance(streams, bool)
+        if not whole or not 1 <= streams <= MOST_STREAMS:
+            raise InvalidInput("streams", f"be a whole number from 1 to {MOST_STREAMS}", streams)
         self.parts, self.streams = parts, int(streams)
         self._reader, self._index = parts.reader.pool(self.streams), parts.cost_index
         classes = parts.rule.problem.classes

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.errors import InvalidInput
-from firmbound.series import Series
 from firmbound.stopping_rule import Outlook
 
 if TYPE_CHECKING:
@@ -24,19 +22,16 @@ def decide_prefixes(
     time is when the decision fell, or how many observations there are where none has; all else is as it stood then.
     ended: there will be no more, so everything is decided.
     """
-    series = Series.of(X, lengths, missing=classifier.missing).until(classifier.rule_.problem.horizon)
-    if series.dimension != classifier.reader_.dimension:
-        rule = f"hold {classifier.reader_.dimension} numbers an observation"
-        raise InvalidInput("X", rule, f"shape {series.values.shape}")
-    evidence, rule_ = classifier.read(series), classifier.rule_
+    series = classifier.prefixes(X, lengths)
+    evidence, rule = classifier.read(series), classifier.rule_
     time = series.lengths.copy()
-    found: list[Outlook | None] = [None] * series.horizon
+    found: list[Outlook] = []
     places: list[NDArray[np.int64]] = []
     waiting = np.arange(len(series))
     for t in range(1, series.horizon + 1):
-        outlook = rule_.outlook(evidence[waiting, t - 1], t=t, cost=classifier.cost)
+        outlook = rule.outlook(evidence[waiting, t - 1], t=t, cost=classifier.cost)
         settled = outlook.decided | (series.lengths[waiting] == t)
-        found[t - 1] = Outlook(**{f.name: getattr(outlook, f.name)[settled] for f in fields(Outlook)})
+        found.append(Outlook(**{f.name: getattr(outlook, f.name)[settled] for f in fields(Outlook)}))
         time[waiting[settled]] = t
         places.append(waiting[settled])
         waiting = waiting[~settled]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def prefix_posteriors(classify: Classify, features: ArrayLike, checkpoints: Sequ
     return _carried_on(np.stack(found, axis=1), asked, values.shape[1])
 
 
-class PrefixReader:
+class PrefixReader(ABC):
     """What all readers of prefixes share. asked: numbers of observations at which they answer, (C,), from 1."""
 
     asked: Ints
@@ -75,9 +76,9 @@ class PrefixReader:
         found = [self.evidence_at(place, values[:, :t]) for place, t in enumerate(reached.tolist())]
         return _carried_on(np.stack(found, axis=1), reached, values.shape[1])
 
+    @abstractmethod
     def evidence_at(self, place: int, prefixes: NDArray[Any]) -> Floats:
         """(n, asked[place], d) -> (n, K)."""
-        raise NotImplementedError
 
     def stream(self) -> PrefixStream:
         return PrefixStream(self)
