@@ -18,7 +18,7 @@ from firmbound.early import saving
 from firmbound.early.drift import Drift, compare
 from firmbound.early.front import FrontPoint, Record
 from firmbound.early.guarantees import fastest_safe, sequences_needed
-from firmbound.early.learning import Lesson, check_settings, encode, learn_evidence, split, usual_horizon, usual_method
+from firmbound.early.learning import Lesson, check_settings, encode, learn_evidence, split, usual_method
 from firmbound.early.live import EarlyStream, StreamParts, StreamPool
 from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import FirmboundError, InvalidInput
@@ -27,7 +27,7 @@ from firmbound.fitting import Method, Options, fit_stopping_rule, make_fitter
 from firmbound.posterior import class_prior
 from firmbound.readers.prefixes import Classify
 from firmbound.readers.protocol import EvidenceReader
-from firmbound.series import Missing, Series, is_list_of_series
+from firmbound.series import Missing, Series, is_list_of_series, usual_horizon
 from firmbound.stopping_rule import StoppingRule
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.trajectories import Decisions

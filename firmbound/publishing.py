@@ -14,6 +14,7 @@ from firmbound.errors import PublishingError
 
 PARTIAL = ".partial"
 REPLACED = ".replaced"
+WORK = ".work"  # in a folder that can be gone on with: whose it is
 
 
 def recover(target: Path) -> None:
@@ -24,11 +25,14 @@ def recover(target: Path) -> None:
 
 
 @contextmanager
-def publish(target: str | Path) -> Iterator[Path]:
+def publish(target: str | Path, *, resume: str | None = None) -> Iterator[Path]:
     """Yield an empty folder beside `target` that takes its name when the block ends without an error.
 
     What was there before stays until that moment, and stays for good if the block fails. A kill leaves at most a hidden
     folder beside the target, which the next call removes.
+
+    resume: names the work. A call that names the same finds in the folder what a killed or failed one had put there;
+    whoever asks for this must be able to tell what is whole.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -38,12 +42,17 @@ def publish(target: str | Path) -> Iterator[Path]:
     shutil.rmtree(replaced, ignore_errors=True)
     partial.mkdir(exist_ok=True)
     with _only_writer(partial, target):
-        _empty(partial)
+        if resume is None or not _is_of(partial, resume):
+            _empty(partial)
+        if resume is not None:
+            (partial / WORK).write_text(resume)
         try:
             yield partial
+            (partial / WORK).unlink(missing_ok=True)
             _sync(partial)
         except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
+            if resume is None:
+                shutil.rmtree(partial, ignore_errors=True)
             raise
         if target.exists():
             target.rename(replaced)
@@ -64,6 +73,11 @@ def whole_file(target: str | Path) -> Iterator[TextIO]:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _is_of(partial: Path, work: str) -> bool:
+    name = partial / WORK
+    return name.is_file() and name.read_text() == work
 
 
 @contextmanager

@@ -20,6 +20,9 @@ from firmbound.errors import InvalidInput
 
 Missing = Literal["refuse", "skip"]
 SHAPE = "(n, T, d), or a list of (T_i, d)"
+# A step that fewer sequences reach, or fewer than a tenth of a few, tells too little of what is to be expected there:
+# the horizon ends before it.
+ENOUGH = 30
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,15 @@ class Series:
         rows = np.arange(len(self))[:, None]
         found = evidence[rows, np.maximum(self.seen - 1, 0)]
         return np.where((self.seen > 0)[:, :, None], found, np.zeros(1, dtype=evidence.dtype))
+
+
+def usual_horizon(lengths: Ints) -> int:
+    """The last step that enough sequences reach."""
+    enough = min(ENOUGH, -(-len(lengths) // 10))
+    horizon = int(np.sort(lengths)[::-1][enough - 1])
+    if horizon < 2:
+        raise InvalidInput("X", "hold series of two observations and more", f"{enough} of {len(lengths)} at most")
+    return horizon
 
 
 def is_list_of_series(X: Any) -> bool:

@@ -31,6 +31,8 @@ from firmbound.trajectories import Batch
 SCHEMA_VERSION = 1
 SHARD_ROWS = 4_000
 CHUNK_ROWS = 100
+# A worker holds a shard in memory: wide features make shards of fewer sequences.
+SHARD_BYTES = 128 * 2**20
 ATTRIBUTE = "firmbound"
 ARRAYS = ("labels", "lengths", "features", "evidence")
 
@@ -39,7 +41,8 @@ ARRAYS = ("labels", "lengths", "features", "evidence")
 class StoreDescription:
     """What the data are. Shapes follow: features (n, T, d), evidence (n, T, K); 0 dimensions mean no features.
 
-    unequal: sequences end at different times, and the store holds their lengths.
+    unequal: sequences end at different times, and the store holds their lengths. names: of the classes, in the words of
+    the data set; none: they are their indices.
     """
 
     dataset: str
@@ -52,6 +55,7 @@ class StoreDescription:
     prior: tuple[float, ...]
     evidence: bool
     unequal: bool = False
+    names: tuple[str | int, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -60,6 +64,16 @@ class StoreDescription:
                 raise InvalidInput(name, f"be at least {least}", getattr(self, name))
         if len(self.prior) != self.classes:
             raise InvalidInput("prior", f"hold {self.classes} probabilities", self.prior)
+        if self.names and len(set(self.names)) != self.classes:
+            raise InvalidInput("names", f"be {self.classes} different ones, or none", self.names)
+
+    @property
+    def shard_rows(self) -> int:
+        """Sequences of a shard: SHARD_ROWS, halved until they fit; whole chunks always."""
+        rows, each = SHARD_ROWS, 4 * self.horizon * max(self.dimension, self.classes)
+        while rows > CHUNK_ROWS and rows * each > SHARD_BYTES:
+            rows = max(rows // 2 // CHUNK_ROWS * CHUNK_ROWS, CHUNK_ROWS)
+        return rows
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -72,13 +86,13 @@ class StoreDescription:
 
     @property
     def shards(self) -> int:
-        return -(-self.sequences // SHARD_ROWS)
+        return -(-self.sequences // self.shard_rows)
 
     def rows(self, shard: int) -> slice:
         """The sequences of a shard."""
         if not 0 <= shard < self.shards:
             raise InvalidInput("shard", f"lie in 0..{self.shards - 1}", shard)
-        return slice(shard * SHARD_ROWS, min((shard + 1) * SHARD_ROWS, self.sequences))
+        return slice(shard * self.shard_rows, min((shard + 1) * self.shard_rows, self.sequences))
 
 
 class StoreWriter:
@@ -91,7 +105,7 @@ class StoreWriter:
         group = zarr.create_group(self.folder, zarr_format=3)
         about = self.description
         n, horizon = about.sequences, about.horizon
-        shard = min(SHARD_ROWS, n)
+        shard = min(about.shard_rows, n)
         _create(group, "labels", (n,), np.dtype(np.int64), chunk=(shard,), shard=(shard,))
         if about.unequal:
             _create(group, "lengths", (n,), np.dtype(np.int64), chunk=(shard,), shard=(shard,))
@@ -124,9 +138,14 @@ class StoreWriter:
                 if part.shape[1:] != array.shape[1:]:
                     raise InvalidInput(name, f"have shape (n, {array.shape[1:]})", f"shape {part.shape}")
                 with np.errstate(over="ignore"):
-                    stored = part.astype(array.dtype)
+                    stored = part.astype(array.dtype, copy=False)
                 # Also after the cast: a number may be finite, yet too large for what is stored.
                 array[rows] = stored if part.ndim == 1 else finite_array(name, stored, ndim=3, shape_words="(n, T, .)")
+
+    def remove_unfinished(self) -> None:
+        """Remove files that a killed writer had not renamed yet."""
+        for file in self.folder.rglob("*.partial"):
+            file.unlink()
 
     def finish(self) -> None:
         """Write the description and the list of files: without these a store is not one."""
@@ -261,10 +280,10 @@ def _read_description(path: Path) -> StoreDescription:
                 f"{path} is damaged: {name} has {file.stat().st_size} bytes instead of {size}. "
                 "Run the stage that writes it again."
             )
+    for name in {"seed", "prior", "names"} & attributes.keys():
+        attributes[name] = tuple(attributes[name])
     try:
-        return StoreDescription(
-            **{**attributes, "seed": tuple(attributes["seed"]), "prior": tuple(attributes["prior"])}
-        )
+        return StoreDescription(**attributes)
     except (KeyError, TypeError, InvalidInput) as problem:
         raise StoreError(f"{path} is described wrongly: {problem}.") from None
 

@@ -72,6 +72,13 @@ class Batch:
                 ends = check_lengths(self.lengths, count=count, horizon=array.shape[1])
                 object.__setattr__(self, "lengths", ends)
 
+    def part(self, rows: slice) -> Batch:
+        """Some neighbouring sequences."""
+        features, evidence, lengths = (
+            None if whole is None else whole[rows] for whole in (self.features, self.evidence, self.lengths)
+        )
+        return Batch(self.labels[rows], self.classes, features, evidence, lengths)
+
 
 def join(batches: Sequence[Batch]) -> Batch:
     """Batches of the same kind, one after the other."""

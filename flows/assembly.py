@@ -27,9 +27,12 @@ def assemble(
     test: NDArray[Any],
     labels: Ints,
     lengths: tuple[Ints, Ints],
+    names: tuple[str | int, ...],
 ) -> EarlyClassifier:
     """From evidence of training and test sequences, (n, T, K) each, and their lengths. Test sequences are those that
-    played no part in fitting: promises of error rates and checks for drift go by what the rules did on them."""
+    played no part in fitting: promises of error rates and checks for drift go by what the rules did on them.
+
+    names: of the classes; none: their indices."""
     section, fitted = params.tandem[dataset], params.boundary[dataset]
     some = slice(REMAINING_SEQUENCES)
     learned: dict[str, Any] = {"evidence": "given"}
@@ -43,7 +46,7 @@ def assemble(
     return EarlyClassifier.of_parts(
         reader,
         rule,
-        classes=np.arange(rule.problem.classes),
+        classes=np.array(names) if names else np.arange(rule.problem.classes),
         remaining=RemainingTime.of(rule, train[some], lengths[0][some]),
         record=Record.of(rule, test, truth=labels, lengths=lengths[1]),
         about={"name": dataset, "sequences": len(train), "held_out": len(test)},

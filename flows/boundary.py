@@ -17,7 +17,7 @@ from flows.stage import main, reports_failure, stage_folder
 def boundary_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/boundary, a bundle with the fitted rule."""
     section = params.boundary[dataset]
-    store = TrajectoryStore(stage_folder(dataset, "tandem") / "train.zarr")
+    store = TrajectoryStore(stage_folder(dataset, "tandem") / f"{section.fit_on}.zarr")
     about = store.description
     prior = np.array(about.prior)
     problem = section.decision_problem(classes=about.classes, horizon=about.horizon)

@@ -35,7 +35,9 @@ def read_data(path: Path, *, labels: bool, beliefs: bool) -> tuple[Any, Any, Any
 def _read_store(path: Path, beliefs: bool) -> tuple[Any, Any, Any]:
     store = TrajectoryStore(path)
     values = store.read("evidence" if beliefs else "features")
-    return values, store.labels, store.lengths if store.description.unequal else None
+    about, labels = store.description, store.labels
+    named = np.array(about.names)[labels] if about.names else labels
+    return values, named, store.lengths if about.unequal else None
 
 
 def _read_file(path: Path) -> tuple[Any, Any, Any]:

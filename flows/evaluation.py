@@ -26,7 +26,7 @@ from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Decisions
 from flows.assembly import assemble
-from flows.params import LearnedEvidence, Params
+from flows.params import GeneratedFeatures, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
@@ -43,7 +43,8 @@ def evaluation_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/evaluation: metrics, rows.json (every rule and threshold), calibration.json and a curve."""
     source = stage_folder(dataset, "tandem")
     rule = StoppingRule.load(stage_folder(dataset, "boundary"))
-    train, test = TrajectoryStore(source / "train.zarr"), TrajectoryStore(source / "test.zarr")
+    # What the rule was fitted on is what rivals are tuned on.
+    train, test = (TrajectoryStore(source / f"{split}.zarr") for split in (params.boundary[dataset].fit_on, "test"))
     evidence, labels, seen = test.evidence(), test.labels, train.evidence()
     ends = (train.lengths, test.lengths)
     exact = exact_evidence(dataset, params, evidence)
@@ -67,12 +68,14 @@ def evaluation_flow(dataset: str, params: Params) -> None:
             advance(done, len(per_cost) + 1)
     with publish(stage_folder(dataset, "evaluation")) as folder:
         write_results(folder, rule, oracle.result(), rows, honesty.result())
-        assemble(dataset, params, rule, seen, evidence, labels, ends).save(folder / "classifier")
+        names = test.description.names
+        assemble(dataset, params, rule, seen, evidence, labels, ends, names).save(folder / "classifier")
 
 
 def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | None:
     """The exact optimum, for Gaussian problems of two or three classes."""
-    problem = params.features[dataset].problem("train")
+    section = params.features[dataset]
+    problem = section.problem("train") if isinstance(section, GeneratedFeatures) else None
     if not isinstance(problem, GaussianProblem) or problem.classes > 3:
         return None
     return solve_gaussian(problem, costs=rule.costs, penalty=rule.problem.penalty, delay=rule.problem.delay)
@@ -80,7 +83,8 @@ def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | N
 
 def exact_evidence(dataset: str, params: Params, evidence: NDArray[Any]) -> NDArray[Any] | None:
     """Exact evidence of the test sequences, None where it is not known."""
-    if not params.features[dataset].problem("test").exact:
+    section = params.features[dataset]
+    if not isinstance(section, GeneratedFeatures) or not section.problem("test").exact:
         return None
     if isinstance(params.tandem[dataset], LearnedEvidence):
         return TrajectoryStore(stage_folder(dataset, "features") / "test.zarr").evidence()

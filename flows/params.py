@@ -11,9 +11,23 @@ from firmbound.continuation.convex import ConvexOptions
 from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.errors import InvalidInput, ParameterError
 from firmbound.tandem.options import check_sizes
-from flows.sections import SPLITS, GivenEvidence, LearnedEvidence, Params, Runner
+from flows.recorded_sections import RecordedFeatures, VideoFeatures
+from flows.sections import SPLITS, GeneratedFeatures, GivenEvidence, LearnedEvidence, Params, Runner
 
-__all__ = ["SPLITS", "GivenEvidence", "LearnedEvidence", "Params", "Runner", "check_dataset_name", "read_params"]
+__all__ = [
+    "SPLITS",
+    "GeneratedFeatures",
+    "GivenEvidence",
+    "LearnedEvidence",
+    "Params",
+    "RecordedFeatures",
+    "Runner",
+    "VideoFeatures",
+    "check_dataset_name",
+    "read_params",
+]
+# Beside the data sets' folders below data/.
+TAKEN_NAMES = ("sources",)
 
 
 def read_params(path: str | Path = "params.yaml") -> Params:
@@ -39,11 +53,17 @@ def check_dataset_name(params: Params, dataset: str) -> str:
 
 
 def _check_dataset(params: Params, dataset: str) -> None:
+    if dataset in TAKEN_NAMES or "/" in dataset or dataset.startswith("."):
+        raise ParameterError("datasets", f"be names of folders, other than {TAKEN_NAMES}", repr(dataset))
     for name in ("features", "tandem", "boundary"):
         if dataset not in getattr(params, name):
             raise ParameterError(f"{name}.{dataset}", "be given, since `datasets` names it", "nothing")
+    section = params.features[dataset]
     try:
-        problem = params.features[dataset].problem("train")
+        if isinstance(section, RecordedFeatures):
+            _check_recorded(section, params, dataset)
+            return
+        problem = section.problem("train")
         _check_evidence(params.tandem[dataset], problem)
         boundary = params.boundary[dataset]
         options = boundary.options()
@@ -52,6 +72,28 @@ def _check_dataset(params: Params, dataset: str) -> None:
         boundary.decision_problem(classes=problem.classes, horizon=problem.horizon)
     except InvalidInput as found:
         raise ParameterError(f"{dataset}: {found.name}", found.rule, found.got, found.advice) from None
+
+
+def _check_recorded(section: RecordedFeatures, params: Params, dataset: str) -> None:
+    """What can be known without opening the files; sizes are checked by the stage that reads them."""
+    section.sequence_options()
+    params.boundary[dataset].options()
+    if isinstance(section, VideoFeatures):
+        check_frames(section)
+    evidence = params.tandem[dataset]
+    if isinstance(evidence, LearnedEvidence):
+        evidence.options()
+    if isinstance(evidence, GivenEvidence) == (section.held == "features"):
+        rule = "be learned, since there are only features" if section.held == "features" else "be given"
+        raise InvalidInput(
+            "evidence", f"{rule} (tandem.{dataset}; features.{dataset} holds {section.held})", evidence.evidence
+        )
+
+
+def check_frames(section: VideoFeatures) -> None:
+    from firmbound.datasets.clips import FrameOptions
+
+    FrameOptions(frames=section.frames, every=section.every, resize=section.resize, crop=section.crop)
 
 
 def _check_evidence(section: GivenEvidence | LearnedEvidence, problem: GeneratedProblem) -> None:
@@ -71,6 +113,10 @@ def _explain(problem: ValidationError) -> ParameterError:
         "gaussian",
         "autoregressive",
         "oscillating",
+        "digits",
+        "archive",
+        "arrays",
+        "video",
         "given",
         "learned",
         "cfl",

@@ -39,7 +39,7 @@ def report_flow(dataset: str, params: Params) -> None:
         "classes": rule.problem.classes,
         "horizon": rule.problem.horizon,
         "penalty": params.boundary[dataset].penalty,
-        "train": params.features[dataset].sequences.train,
+        "train": TrajectoryStore(stage_folder(dataset, "tandem") / "train.zarr").description.sequences,
         "test": test.description.sequences,
         "fit": worst_facts(rule.surfaces),
         "doubt": doubt_at_decisions(rule, some),
@@ -93,7 +93,7 @@ def doubt_at_decisions(rule: StoppingRule, batch: Batch) -> float | None:
     """Mean deviation of the continuation risk where the rule of the middle cost decides; None if it knows none."""
     assert batch.evidence is not None
     cost = middle_cost(rule)
-    time = rule.decide(batch.evidence, cost=cost).time
+    time = rule.decide(batch.evidence, cost=cost, lengths=batch.lengths).time
     found = [
         rule.outlook(batch.evidence[time == t, t - 1], t=t, cost=cost).deviation
         for t in range(1, rule.problem.horizon)
@@ -109,7 +109,8 @@ def make_sections(
     middle = middle_cost(rule)
     horizon = rule.problem.horizon
     assert batch.evidence is not None
-    drawn = figures.trajectories(rule, batch.evidence[:count], batch.labels[:count], middle, optimal[str(middle)])
+    some = batch.part(slice(count))
+    drawn = figures.trajectories(rule, some, middle, optimal[str(middle)])
     sections = [
         Section(
             "trajectories",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions, ProcessSolver
@@ -23,12 +23,9 @@ from firmbound.tandem.options import (
     Schedule,
     TrainingOptions,
 )
+from flows.recorded_sections import ArchiveFeatures, ArrayFeatures, DigitsFeatures, Section, VideoFeatures
 
 SPLITS = ("train", "validation", "test")
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
 class Sequences(Section):
@@ -92,7 +89,16 @@ class AutoregressiveFeatures(GeneratedFeatures):
         )
 
 
-Features = Annotated[GaussianFeatures | AutoregressiveFeatures | OscillatingFeatures, Field(discriminator="kind")]
+Features = Annotated[
+    GaussianFeatures
+    | AutoregressiveFeatures
+    | OscillatingFeatures
+    | DigitsFeatures
+    | ArchiveFeatures
+    | ArrayFeatures
+    | VideoFeatures,
+    Field(discriminator="kind"),
+]
 
 
 class Network(Section):
@@ -125,6 +131,10 @@ class Training(Section):
     schedule: Schedule
     clip: PositiveFloat | None
     patience: PositiveInt | None
+    shift: NonNegativeInt
+    noise: NonNegativeFloat
+    offset: NonNegativeFloat
+    mask: NonNegativeInt
     device: Device
     seed: NonNegativeInt
 
@@ -155,6 +165,7 @@ class BoundarySection(Section):
     penalty: float | list[float] | list[list[float]]
     costs: list[float]
     delay: list[float] | None
+    fit_on: Literal["train", "validation"]
     device: Device
     seed: NonNegativeInt
 

@@ -5,12 +5,14 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from prefect import flow, get_run_logger
 
 from firmbound.publishing import publish
+from firmbound.scaling import Scaling
 from firmbound.store import StoreDescription, StoreWriter, TrajectoryStore, create_store
 from firmbound.tandem.data import StoreSource
 from firmbound.trajectories import Batch
@@ -59,7 +61,8 @@ def learn(
     from flows.tracking import TrainingRun
 
     network, training = section.options()
-    train, validation = (StoreSource(stores[split]) for split in ("train", "validation"))
+    scaling = scaling_of(dataset)
+    train, validation = (StoreSource(stores[split], scaling) for split in ("train", "validation"))
     what = f"{dataset}: training on {len(train.labels):,} sequences"
     with TrainingRun(dataset, section.model_dump(), checkpoint.name) as run, progress(what) as advance:
         model = fit_tandem_from(
@@ -75,7 +78,14 @@ def learn(
             advance=advance,
         )
         run.finish(model)
+    if scaling is not None:  # the network that comes out reads features as they are
+        model = model.reading(scaling.mean, scaling.scale)
     return model.on(training.device)
+
+
+def scaling_of(dataset: str) -> Scaling | None:
+    folder = stage_folder(dataset, "features") / "scaling"
+    return Scaling.load(folder) if folder.is_dir() else None
 
 
 def write_evidence(path: Path, store: TrajectoryStore, model: "TandemModel | None") -> None:
@@ -95,10 +105,17 @@ def evidence_shard(
     folder: Path, about: StoreDescription, store: TrajectoryStore, model: "TandemModel | None", shard: int
 ) -> None:
     rows = about.rows(shard)
-    evidence = store.read("evidence", rows) if model is None else model.evidence(store.read("features", rows))
+    evidence = store.read("evidence", rows) if model is None else _learned(model, store, rows)
     ends = store.read("lengths", rows) if about.unequal else None
     batch = Batch(labels=store.read("labels", rows), classes=about.classes, evidence=evidence, lengths=ends)
     StoreWriter(folder, about).write(shard, batch)
+
+
+def _learned(model: "TandemModel", store: TrajectoryStore, rows: slice) -> NDArray[Any]:
+    """Evidence is small, features may be wide: so many at a time as a shard of theirs has."""
+    together = store.description.shard_rows
+    parts = [slice(start, min(start + together, rows.stop)) for start in range(rows.start, rows.stop, together)]
+    return np.concatenate([model.evidence(store.read("features", part)) for part in parts])
 
 
 if __name__ == "__main__":

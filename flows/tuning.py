@@ -25,6 +25,7 @@ from flows.params_file import replace_section
 from flows.progress import progress
 from flows.runners import make_task_runner, work_task
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
+from flows.tandem import scaling_of
 from flows.tracking import TrainingRun, connect, unfinished_runs
 
 SPACES = Path("params/search")
@@ -73,7 +74,10 @@ def read_space(dataset: str, params: Params) -> SearchSpace:
 
 def open_sources(dataset: str) -> tuple[StoreSource, StoreSource]:
     folder = stage_folder(dataset, "features")
-    train, validation = (StoreSource(TrajectoryStore(folder / f"{split}.zarr")) for split in ("train", "validation"))
+    scaling = scaling_of(dataset)
+    train, validation = (
+        StoreSource(TrajectoryStore(folder / f"{split}.zarr"), scaling) for split in ("train", "validation")
+    )
     return train, validation
 
 

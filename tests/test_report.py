@@ -56,7 +56,7 @@ def test_figures_show_the_numbers_they_are_given(case):
 
 def test_paths_end_where_the_rule_decides(case):
     rule, problem = case
-    figure = figures.trajectories(rule, problem.evidence[:5], problem.labels[:5], COSTS[0])
+    figure = figures.trajectories(rule, problem.rows(slice(0, 5)), COSTS[0])
     ends = [line.get_xdata()[0] for line in figure.axes[0].get_lines() if line.get_marker() in {"o", "x"}]
     assert ends == rule.decide(problem.evidence[:5], cost=COSTS[0]).time.tolist()
 

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier
     from firmbound.tandem.training import Progress
 
-# A step that fewer sequences reach, or fewer than a tenth of a few, tells too little of what is to be expected there:
-# the horizon ends before it.
-ENOUGH = 30
 FOLDS = 5
 # Of a network that nobody chose: observations remembered at most, and steps of training at least.
 USUAL_ORDER = 7
@@ -98,15 +95,6 @@ def split(labels: Ints, validation: float, held_out: float, seed: int) -> tuple[
             part.append(places)
     train, valid, kept = (random.permutation(np.concatenate(part)) for part in chosen)
     return train, valid, kept
-
-
-def usual_horizon(lengths: Ints) -> int:
-    """The last step that enough sequences reach."""
-    enough = min(ENOUGH, -(-len(lengths) // 10))
-    horizon = int(np.sort(lengths)[::-1][enough - 1])
-    if horizon < 2:
-        raise InvalidInput("X", "hold series of two observations and more", f"{enough} of {len(lengths)} at most")
-    return horizon
 
 
 def usual_method(classes: int, options: Options | None) -> Method:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
 from firmbound.evaluation.boundary import continuation_interval
 from firmbound.stopping_rule import StoppingRule
-from firmbound.trajectories import Decisions
+from firmbound.trajectories import Batch, Decisions
 
 Row = Mapping[str, Any]
 OURS, STATIC, OPTIMUM, GRID = "#1763c6", "#8a8f98", "#d9480f", "#e3e6ea"
@@ -88,18 +87,19 @@ def hitting_times(rows: Sequence[Row]) -> Figure:
 
 def trajectories(
     rule: StoppingRule,
-    evidence: NDArray[Any],
-    labels: Ints,
+    batch: Batch,
     cost: float,
     optimal: Sequence[Sequence[float | None]] | None = None,
 ) -> Figure:
     """Evidence of a few sequences until their decision; with two classes, between the moving boundaries."""
     figure, (axes,) = _panels(1, width=8.0)
-    decisions = rule.decide(evidence, cost=cost)
+    evidence = batch.evidence
+    assert evidence is not None
+    decisions = rule.decide(evidence, cost=cost, lengths=batch.lengths)
     two = rule.problem.classes == 2
     top = np.sort(evidence, axis=-1)
     height = evidence[..., 1] - evidence[..., 0] if two else top[..., -1] - top[..., -2]
-    _draw_paths(axes, height, labels, decisions)
+    _draw_paths(axes, height, batch.labels, decisions)
     if two:
         t = np.arange(1, rule.problem.horizon)
         low, high = continuation_interval(rule, cost).T

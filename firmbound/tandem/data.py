@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Ints, check_lengths, class_labels, finite_array
 from firmbound.errors import InvalidInput
+from firmbound.scaling import Scaling
 from firmbound.store import CHUNK_ROWS, TrajectoryStore
 
 # Sequences in memory at a time when they come from a store: batches mix what lies in so many chunks.
@@ -88,10 +89,10 @@ class ArraySource:
 
 
 class StoreSource:
-    """A trajectory store, read in whole chunks."""
+    """A trajectory store, read in whole chunks; with a scaling, features are put to scale as they are read."""
 
-    def __init__(self, store: TrajectoryStore) -> None:
-        self.store = store
+    def __init__(self, store: TrajectoryStore, scaling: Scaling | None = None) -> None:
+        self.store, self.scaling = store, scaling
         if not store.description.dimension:
             raise InvalidInput("store", "hold features", f"{store.path}, which has none")
         self.labels, self.lengths = store.labels, store.lengths
@@ -105,7 +106,8 @@ class StoreSource:
         return self.store.description.dimension
 
     def read(self, rows: slice) -> NDArray[Any]:
-        return self.store.read("features", rows)
+        features = self.store.read("features", rows)
+        return features if self.scaling is None else self.scaling(features)
 
     def fingerprint(self) -> str:
         """From the store's description, which holds the size of every compressed file, and the labels."""

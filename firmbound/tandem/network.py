@@ -17,6 +17,8 @@ class TandemNetwork(nn.Module):
         super().__init__()
         self.dimension, self.classes, self.options = dimension, classes, options
         self.project = nn.Sequential(nn.Linear(dimension, options.projection), ACTIVATIONS[options.activation]())
+        # A Transformer leaves out numbers within its blocks, an LSTM before and after it.
+        self.dropout = nn.Dropout(options.dropout if options.integrator == "lstm" else 0.0)
         width, order = options.projection, options.order
         self.integrate: WindowLSTM | WindowTransformer
         if options.integrator == "lstm":
@@ -38,5 +40,6 @@ class TandemNetwork(nn.Module):
 
     def of_projected(self, projected: Tensor) -> Tensor:
         """(n, T, h) -> (n, T - N, N + 1, K)."""
-        by_place = self.classify(self.integrate(projected.transpose(0, 1).contiguous()))  # (N + 1, S, n, K)
+        seen = self.integrate(self.dropout(projected).transpose(0, 1).contiguous())
+        by_place = self.classify(self.dropout(seen))  # (N + 1, S, n, K)
         return torch.log_softmax(by_place, dim=-1).permute(2, 1, 0, 3)

@@ -20,7 +20,8 @@ Schedule = Literal["constant", "cosine"]
 class NetworkOptions:
     """Shape of a network. order: observations remembered. projection: numbers an observation is projected to.
 
-    hidden and output_activation are the LSTM's; blocks, heads, feed_forward, units and dropout the Transformer's.
+    hidden and output_activation are the LSTM's; blocks, heads, feed_forward and units the Transformer's. dropout: share
+    of numbers left out in training, around the LSTM or within the Transformer.
     """
 
     integrator: Integrator = "lstm"
@@ -64,6 +65,10 @@ class TrainingOptions:
     ratio_weight and multiplet_weight weigh the loss of the ratios (LSEL or LLLR) and that of all windows' posteriors.
     schedule: the learning rate stays or falls as a cosine to 0. clip: longest gradient. patience: epochs without a
     better validation loss after which training ends (None: never before the last).
+
+    Augmentation, drawn anew each time a sequence is seen: shift, steps earlier or later at most; noise and offset,
+    deviations of what is added to every number, or to a feature for all of a sequence; mask, neighbouring steps set to
+    0 at most. Their unit is that of the features as they are trained on.
     """
 
     optimizer: Optimizer = "adam"
@@ -77,6 +82,10 @@ class TrainingOptions:
     schedule: Schedule = "cosine"
     clip: float | None = 1.0
     patience: int | None = 5
+    shift: int = 0
+    noise: float = 0.0
+    offset: float = 0.0
+    mask: int = 0
     seed: int = 0
     device: Device = "cpu"
 
@@ -93,6 +102,10 @@ class TrainingOptions:
             ("schedule", self.schedule in get_args(Schedule), f"be one of {get_args(Schedule)}"),
             ("clip", self.clip is None or (is_number(self.clip) and self.clip > 0), "be a positive number, or None"),
             ("patience", self.patience is None or is_count(self.patience, 1), "be a whole number from 1, or None"),
+            ("shift", is_count(self.shift, 0), "be a whole number from 0"),
+            ("noise", is_number(self.noise) and self.noise >= 0, "be 0 or a positive number"),
+            ("offset", is_number(self.offset) and self.offset >= 0, "be 0 or a positive number"),
+            ("mask", is_count(self.mask, 0), "be a whole number from 0"),
             ("seed", is_count(self.seed, 0), "be a whole number from 0"),
             ("device", self.device in get_args(Device), "be cpu, cuda or auto"),
         ):
@@ -114,5 +127,8 @@ def is_number(value: object) -> bool:
 def check_sizes(network: NetworkOptions, training: TrainingOptions, *, sequences: int, horizon: int) -> None:
     if network.order >= horizon:
         raise InvalidInput("order", f"be below the {horizon} observations of a sequence", network.order)
+    for name in ("shift", "mask"):
+        if getattr(training, name) >= horizon:
+            raise InvalidInput(name, f"be below the {horizon} observations of a sequence", getattr(training, name))
     if training.batch > sequences:
         raise InvalidInput("batch", f"be at most the {sequences} sequences there are", training.batch)

@@ -19,6 +19,7 @@ from firmbound.bundle import read_bundle, write_bundle
 from firmbound.devices import torch_device
 from firmbound.errors import BundleError, InvalidInput, TrainingDiverged
 from firmbound.publishing import recover
+from firmbound.tandem.augmentation import augmented
 from firmbound.tandem.data import LabelledBatch, SequenceSource, in_order, shuffled_batches
 from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.integrators import release_memory
@@ -104,8 +105,10 @@ class Trainer:
     def loss(self, batch: LabelledBatch, shares: Tensor) -> Tensor:
         """Weighted sum of the losses of one batch of data in which classes have these shares."""
         features, labels, ends = self._tensors(batch)
-        windows = self.network(features)
         options = self.options
+        if self.network.training:
+            features = augmented(features, ends, options)
+        windows = self.network(features)
         total = features.new_zeros(())
         if options.ratio_weight:
             evidence = evidence_of_windows(windows, self.log_shares)

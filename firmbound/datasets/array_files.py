@@ -1,0 +1,129 @@
+"""Features that somebody made already: named arrays in a .npz file, in a folder of .npy files or in a Zarr group.
+
+Arrays of a part are called <name>_<part>: X_train, y_train, len_train, X_test, .. ; without parts just X, y, len.
+Nothing is loaded whole: files are mapped into memory, members of a compressed .npz are unpacked beside first.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmbound.datasets.recordings import ArrayRecordings, SourceError
+
+PARTS = {"train": ("train",), "validation": ("validation", "val", "valid"), "test": ("test",)}
+
+
+@dataclass(frozen=True)
+class ArrayNames:
+    """What arrays are called, before the part's name."""
+
+    features: str = "X"
+    labels: str = "y"
+    lengths: str = "len"
+    groups: str = "group"
+
+
+def array_recordings(path: str | Path, names: ArrayNames | None = None) -> dict[str, ArrayRecordings]:
+    """Parts of a data set in a container of arrays: "train", "test" and perhaps "validation", or "all".
+
+    >>> array_recordings("features.npz")["train"].labels
+    """
+    place, called = Path(path), names or ArrayNames()
+    there, fetch = _container(place)
+    found = {}
+    for part, suffixes in PARTS.items():
+        ends = [f"_{suffix}" for suffix in suffixes if f"{called.features}_{suffix}" in there]
+        if ends:
+            found[part] = _recordings(place, there, fetch, called, ends[0])
+    if called.features in there and not found:
+        found["all"] = _recordings(place, there, fetch, called, "")
+    if not found:
+        rule = f"hold arrays {called.features}_train and {called.features}_test, or {called.features}"
+        raise SourceError(f"{place} must {rule}; got {sorted(there)[:12]}. Say what they are called under `arrays`.")
+    if "all" not in found and not {"train", "test"} <= found.keys():
+        raise SourceError(f"{place} must hold a training and a test part; got {sorted(found)} alone.")
+    return found
+
+
+def _recordings(
+    place: Path, there: set[str], fetch: Callable[[str], Any], called: ArrayNames, end: str
+) -> ArrayRecordings:
+    if called.labels + end not in there:
+        raise SourceError(f"{place} must hold labels, {called.labels + end}; got {sorted(there)[:12]}.")
+    values, labels = fetch(called.features + end), np.asarray(fetch(called.labels + end))
+    origin = f"{place}, {called.features + end}" if end else str(place)
+    lengths = np.full(len(labels), values.shape[1] if len(values.shape) > 1 else 0)
+    if called.lengths + end in there:
+        lengths = np.asarray(fetch(called.lengths + end))
+        if lengths.dtype.kind not in "iu":
+            raise SourceError(f"{origin}: lengths must be whole numbers; got dtype {lengths.dtype}.")
+    groups = np.asarray(fetch(called.groups + end)) if called.groups + end in there else None
+    return ArrayRecordings(origin, _plain(labels), lengths.astype(np.int64), values, groups)
+
+
+def _plain(labels: NDArray[Any]) -> NDArray[Any]:
+    """Text of any kind as NumPy's."""
+    return labels.astype(str) if labels.dtype.kind in "ST" else labels
+
+
+def _container(place: Path) -> tuple[set[str], Callable[[str], Any]]:
+    """Names of the arrays at a path, and what fetches one by name."""
+    if place.suffix == ".npz" and place.is_file():
+        return _members(place)
+    if (place / "zarr.json").is_file() or (place / ".zgroup").is_file():
+        return _zarr_group(place)
+    if place.is_dir():
+        files = {file.stem: file for file in place.glob("*.npy")}
+        if not files:
+            raise SourceError(f"{place} must hold .npy files or be a Zarr group; got a folder without either.")
+        return set(files), lambda name: _mapped(files[name])
+    if place.exists():
+        raise SourceError(f"{place} must be a .npz file, a folder of .npy files or a Zarr group.")
+    raise SourceError(f"{place} must exist; there is no such file or folder.")
+
+
+def _mapped(file: Path) -> NDArray[Any]:
+    try:
+        return np.asanyarray(np.load(file, mmap_mode="r"))
+    except (ValueError, OSError, EOFError) as problem:
+        raise SourceError(f"{file} must be an array of NumPy without objects; {problem}.") from None
+
+
+def _zarr_group(place: Path) -> tuple[set[str], Callable[[str], Any]]:
+    import zarr
+
+    try:
+        group = zarr.open_group(place, mode="r")
+        return set(group.array_keys()), lambda name: group[name]
+    except (ValueError, KeyError, OSError, RuntimeError) as problem:
+        raise SourceError(f"{place} must be a Zarr group of arrays; {problem}.") from None
+
+
+def _members(place: Path) -> tuple[set[str], Callable[[str], Any]]:
+    try:
+        with zipfile.ZipFile(place) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    except (zipfile.BadZipFile, OSError) as problem:
+        raise SourceError(f"{place} must be a .npz file; {problem}.") from None
+    return set(members), lambda name: _member(place, members[name])
+
+
+def _member(place: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """One array of a .npz, mapped from a copy without a name: it is gone when nobody looks at it any more."""
+    try:
+        with zipfile.ZipFile(place) as archive, tempfile.NamedTemporaryFile(suffix=".npy") as copy:
+            with archive.open(info) as packed:
+                shutil.copyfileobj(packed, copy, 1 << 20)
+            copy.flush()
+            return _mapped(Path(copy.name))
+    except (zipfile.BadZipFile, OSError, EOFError) as problem:
+        raise SourceError(f"{place}: {info.filename} cannot be read; {problem}.") from None

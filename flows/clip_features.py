@@ -1,0 +1,141 @@
+"""Clips to features, a few clips a task. A clip that is done is a file of its own, so that a kill loses one at most.
+
+The files lie in data/<dataset>/.clips/<work> until the stage has written its stores.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from prefect import get_run_logger
+
+from firmbound.arrays import Ints
+from firmbound.datasets.recordings import SourceError
+from flows.params import VideoFeatures
+from flows.progress import progress
+from flows.runners import work_task
+from flows.stage import stage_folder
+
+# Clips a task: few enough that all workers have some to do, enough that a task costs nothing.
+TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class ClipRecordings:
+    """Features of clips, one file (T, d) each."""
+
+    origin: str
+    labels: NDArray[Any]
+    groups: NDArray[Any]
+    files: tuple[Path, ...]
+    lengths: Ints
+    dimension: int
+
+    def read(self, rows: Ints) -> NDArray[Any]:
+        return np.stack([np.load(self.files[row]) for row in rows.tolist()])
+
+
+def clip_recordings(dataset: str, section: VideoFeatures, work: str) -> dict[str, ClipRecordings]:
+    """Find the clips, make features of those that have none yet, and hand back the parts."""
+    from firmbound.datasets.video import find_clips
+
+    parts = find_clips(section.layout, section.path, lists=section.lists, number=section.number)
+    folder = _folder(dataset, work)
+    for other in folder.parent.glob("*"):  # of other settings or files
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    every = sorted({clip.path for clips in parts.values() for clip in clips})
+    broken = extract(dataset, section, every, folder)
+    found = {}
+    for name, clips in parts.items():
+        kept = [clip for clip in clips if clip.path not in broken]
+        if not kept:
+            raise SourceError(f"{section.path}: part {name!r} must hold a clip that can be read; got none.")
+        files = tuple(folder / file_name(clip.path) for clip in kept)
+        frames, dimension = np.load(files[0], mmap_mode="r").shape
+        found[name] = ClipRecordings(
+            f"{section.path}, {name}",
+            np.array([clip.label for clip in kept]),
+            np.array([clip.group for clip in kept]),
+            files,
+            np.full(len(kept), frames),
+            dimension,
+        )
+    return found
+
+
+def forget_clips(dataset: str) -> None:
+    """What the stores hold now is not kept twice."""
+    shutil.rmtree(stage_folder(dataset, ".clips"), ignore_errors=True)
+
+
+def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Path) -> set[Path]:
+    """Make the files that are missing; hand back the clips that cannot be read, if those may be skipped."""
+    missing = [clip for clip in clips if not (folder / file_name(clip)).is_file()]
+    broken: set[Path] = set()
+    with progress(f"{dataset}: features of {len(clips):,} clips") as advance:
+        advance(len(clips) - len(missing), len(clips))
+        futures = [
+            work_task(extract_some, f"{dataset} clips {start}").submit(
+                section, missing[start : start + TOGETHER], folder
+            )
+            for start in range(0, len(missing), TOGETHER)
+        ]
+        done = len(clips) - len(missing)
+        for index, future in enumerate(futures):
+            broken |= future.result()
+            done += len(missing[index * TOGETHER : (index + 1) * TOGETHER])
+            advance(done, len(clips))
+    if broken:
+        get_run_logger().warning("%s: %d of %d clips were skipped", dataset, len(broken), len(clips))
+    return broken
+
+
+def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path) -> set[Path]:
+    """Features of each clip, published whole; a clip that cannot be read is reported, and skipped or fatal."""
+    from firmbound.datasets.clips import BrokenClip, FrameOptions, read_frames
+
+    options = FrameOptions(frames=section.frames, every=section.every, resize=section.resize, crop=section.crop)
+    backbone = _backbone(section.backbone, section.weights, section.pixels, section.device, section.batch)
+    broken = set()
+    for clip in clips:
+        try:
+            features = backbone(read_frames(clip, options))
+        except BrokenClip as problem:
+            if section.broken == "fail":
+                raise
+            get_run_logger().warning("skipped: %s", problem)
+            broken.add(clip)
+            continue
+        target = folder / file_name(clip)
+        partial = target.with_suffix(".partial")
+        with partial.open("wb") as file:
+            np.save(file, features)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    return broken
+
+
+@lru_cache(maxsize=1)
+def _backbone(name: str, weights: str | None, pixels: Any, device: Any, batch: int) -> Any:
+    """One for all tasks of a process."""
+    from firmbound.datasets.backbones import load_backbone
+
+    return load_backbone(name, weights=weights, pixels=pixels, device=device, batch=batch)
+
+
+def file_name(clip: Path) -> str:
+    return hashlib.sha256(str(clip).encode()).hexdigest()[:24] + ".npy"
+
+
+def _folder(dataset: str, work: str) -> Path:
+    return stage_folder(dataset, ".clips") / work[:16]
