@@ -280,9 +280,9 @@ def _read_description(path: Path) -> StoreDescription:
                 f"{path} is damaged: {name} has {file.stat().st_size} bytes instead of {size}. "
                 "Run the stage that writes it again."
             )
-    for name in {"seed", "prior", "names"} & attributes.keys():
-        attributes[name] = tuple(attributes[name])
     try:
+        for name in {"seed", "prior", "names"} & attributes.keys():
+            attributes[name] = tuple(attributes[name])
         return StoreDescription(**attributes)
     except (KeyError, TypeError, InvalidInput) as problem:
         raise StoreError(f"{path} is described wrongly: {problem}.") from None

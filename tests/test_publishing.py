@@ -82,3 +82,33 @@ def test_two_writers_of_one_folder_do_not_mix(tmp_path):
         with pytest.raises(PublishingError, match="being written by another process"), publish(target):
             pass
     assert content(target) == {"a": "first"}
+
+
+def fail_in(target, work):
+    """Add a letter to what is there, then fail."""
+    with publish(target, resume=work) as folder:
+        file = folder / "a"
+        file.write_text((file.read_text() if file.exists() else "") + "a")
+        raise ZeroDivisionError
+
+
+def test_work_that_is_named_is_gone_on_with(tmp_path):
+    target = tmp_path / "result"
+    for _ in range(2):  # failed or killed, what was done stays for whoever names the same work
+        with pytest.raises(ZeroDivisionError):
+            fail_in(target, "sums")
+    assert not target.exists()
+    with publish(target, resume="sums") as folder:
+        assert (folder / "a").read_text() == "aa"
+    assert content(target) == {"a": "aa"}
+    assert names(tmp_path) == ["result"]
+
+
+def test_other_work_starts_with_nothing(tmp_path):
+    target = tmp_path / "result"
+    with pytest.raises(ZeroDivisionError):
+        fail_in(target, "sums")
+    with publish(target, resume="products") as folder:
+        assert names(folder) == [".work"]
+        (folder / "b").write_text("b")
+    assert content(target) == {"b": "b"}

@@ -63,6 +63,10 @@ def _download(folder: Path, name: str) -> None:
 def _read(file: Path) -> ArrayRecordings:
     try:
         series, labels = _parse(file)
+        if len(labels):
+            values, lengths = _laid_out(file, series)
+    except SourceError:
+        raise
     except ImportError:
         raise SourceError(f"{file} is read by aeon, which is not installed: pip install 'firmbound[aeon]'.") from None
     except Exception as problem:  # a parser of text fails in many ways
@@ -70,7 +74,6 @@ def _read(file: Path) -> ArrayRecordings:
         raise SourceError(f"{file} cannot be read as {file.suffix}: {reason}") from None
     if not len(labels):
         raise SourceError(f"{file} must hold a series at least; got none.")
-    values, lengths = _laid_out(file, series)
     return ArrayRecordings(str(file), np.asarray(labels), lengths, values)
 
 

@@ -91,11 +91,13 @@ def _container(place: Path) -> tuple[set[str], Callable[[str], Any]]:
     raise SourceError(f"{place} must exist; there is no such file or folder.")
 
 
-def _mapped(file: Path) -> NDArray[Any]:
+def _mapped(file: Path, called: str = "") -> NDArray[Any]:
+    """called: what messages name instead of the file."""
     try:
         return np.asanyarray(np.load(file, mmap_mode="r"))
     except (ValueError, OSError, EOFError) as problem:
-        raise SourceError(f"{file} must be an array of NumPy without objects; {problem}.") from None
+        reason = str(problem).split(". ")[0].rstrip(".")
+        raise SourceError(f"{called or file} must be an array of NumPy without objects: {reason}.") from None
 
 
 def _zarr_group(place: Path) -> tuple[set[str], Callable[[str], Any]]:
@@ -124,6 +126,6 @@ def _member(place: Path, info: zipfile.ZipInfo) -> NDArray[Any]:
             with archive.open(info) as packed:
                 shutil.copyfileobj(packed, copy, 1 << 20)
             copy.flush()
-            return _mapped(Path(copy.name))
+            return _mapped(Path(copy.name), f"{place}, {info.filename},")
     except (zipfile.BadZipFile, OSError, EOFError) as problem:
         raise SourceError(f"{place}: {info.filename} cannot be read; {problem}.") from None

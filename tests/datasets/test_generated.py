@@ -101,9 +101,12 @@ def test_bad_descriptions_are_refused(arguments, message):
         gaussian(**arguments)
 
 
-def test_rows_must_be_whole_blocks():
-    with pytest.raises(InvalidInput, match="multiples"):
-        gaussian(sequences=3_000).rows(slice(10, 1_000))
+def test_rows_need_not_be_whole_blocks():
+    problem = gaussian(sequences=2_500, horizon=3, dimension=4)
+    for rows in (slice(10, 1_000), slice(900, 2_100), slice(2_400, 2_500)):
+        batch = problem.rows(rows)
+        assert np.array_equal(batch.features, problem.features[rows])
+        assert np.array_equal(batch.labels, problem.labels[rows])
 
 
 class TestAutoregressive:

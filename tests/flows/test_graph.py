@@ -7,8 +7,10 @@ import yaml
 
 from tests.test_architecture import ROOT, imported_modules
 
-PARAMS = [ROOT / "flows" / name for name in ("params.py", "sections.py")]
-STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+PARAMS = [ROOT / "flows" / name for name in ("params.py", "sections.py", "recorded_sections.py")]
+ALL = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+# One script for all data sets, before the first flow.
+STAGES = {name: stage for name, stage in ALL.items() if name != "sources"}
 
 
 def our_file(module: str) -> Path | None:
@@ -25,7 +27,7 @@ def our_file(module: str) -> Path | None:
 def reachable(start: Path) -> set[Path]:
     """All our files whose code `start` may run.
 
-    firmbound's own __init__ only looks names up. flows/params.py and flows/sections.py check the sections of all
+    firmbound's own __init__ only looks names up. flows/params.py and the files of sections check those of all
     stages, so they import what all of them use; a stage depends on those files and on the values of its own sections,
     not on what others need.
     """
@@ -79,3 +81,8 @@ def test_stage_flow_folder_and_section_share_a_name(stage):
 def test_a_cost_touches_only_what_comes_after():
     """`boundary.<dataset>` holds the costs: features must not depend on it."""
     assert not any(name.startswith("boundary") for name in STAGES["features"]["do"]["params"])
+
+
+def test_raw_files_are_looked_at_before_any_stage_and_features_depend_on_them():
+    assert ALL["sources"]["always_changed"] is True
+    assert "data/sources/${item}.json" in STAGES["features"]["do"]["deps"]
