@@ -28,6 +28,12 @@ def any_array(name: str, values: Any, words: str) -> NDArray[Any]:
         raise InvalidInput(name, f"be {words}", f"{values!r:.60} ({problem})") from None
 
 
+def all_finite(array: NDArray[Any]) -> bool:
+    """Whether nothing is NaN or infinite. A finite sum proves it at once, without an array of truth values."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
+
+
 def finite_array(name: str, values: ArrayLike, *, ndim: int | None, shape_words: str) -> NDArray[Any]:
     """`values` as a real floating array of rank `ndim` (None: any) without NaN or infinity; its precision is kept."""
     try:
@@ -40,8 +46,8 @@ def finite_array(name: str, values: ArrayLike, *, ndim: int | None, shape_words:
         raise InvalidInput(name, f"be a numeric array {shape_words}", f"{values!r:.80} ({problem})") from None
     if ndim is not None and array.ndim != ndim:
         raise InvalidInput(name, f"have shape {shape_words}", f"shape {array.shape}")
-    bad = array.size - int(np.count_nonzero(np.isfinite(array)))
-    if bad:
+    if not all_finite(array):
+        bad = array.size - int(np.count_nonzero(np.isfinite(array)))
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise InvalidInput(
             name,

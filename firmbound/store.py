@@ -139,8 +139,9 @@ class StoreWriter:
                     raise InvalidInput(name, f"have shape (n, {array.shape[1:]})", f"shape {part.shape}")
                 with np.errstate(over="ignore"):
                     stored = part.astype(array.dtype, copy=False)
-                # Also after the cast: a number may be finite, yet too large for what is stored.
-                array[rows] = stored if part.ndim == 1 else finite_array(name, stored, ndim=3, shape_words="(n, T, .)")
+                if stored is not part and part.ndim > 1:  # a number may be finite, yet too large for what is stored
+                    finite_array(name, stored, ndim=3, shape_words="(n, T, .)")
+                array[rows] = stored
 
     def remove_unfinished(self) -> None:
         """Remove files that a killed writer had not renamed yet."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from firmbound.arrays import Bools, Ints
+from firmbound.arrays import Bools, Ints, all_finite
 from firmbound.datasets.recordings import Recordings, SourceError, check_together, class_names
 from firmbound.datasets.splits import SplitOptions, select
 from firmbound.datasets.windows import WindowOptions, held
@@ -116,12 +116,13 @@ class RecordedSplit:
     def _samples(self, series: Ints) -> NDArray[Any]:
         """(m, L, d) in single precision, zeros after ends; what is no number is refused or held, by the options."""
         found, lengths = self.recordings.read(series), self.recordings.lengths[series]
-        there = np.arange(found.shape[1]) < lengths[:, None]
         with np.errstate(over="ignore"):
             values = found.astype(np.float32, copy=False)
-        finite = np.isfinite(values)
-        if finite.all() and there.all():
+        whole = bool((lengths == values.shape[1]).all())
+        if whole and all_finite(values):
             return values
+        there = np.arange(values.shape[1]) < lengths[:, None]
+        finite = np.isfinite(values)
         values = np.where(there[:, :, None], values, np.float32(0.0))
         gaps = there & ~finite.all(axis=2)
         if gaps.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,12 +79,21 @@ class ArrayRecordings:
     def read(self, rows: Ints) -> NDArray[Any]:
         first, last = int(rows[0]), int(rows[-1]) + 1
         if last - first == len(rows):
-            found = np.asarray(self.values[first:last])
+            found = np.array(self.values[first:last])
         elif isinstance(self.values, np.ndarray):
             found = np.asarray(self.values[rows])
         else:
             found = np.asarray(self.values.oindex[rows])
+        if isinstance(self.values, np.memmap) and self.values.mode == "r":
+            _release(self.values)
         return found if found.ndim == 3 else found[:, :, None]
+
+
+def _release(mapped: np.memmap[Any, Any]) -> None:
+    """Pages of the file that were looked at count as ours until they are given back."""
+    pages: mmap.mmap | None = getattr(mapped, "_mmap", None)
+    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def class_names(parts: Sequence[Recordings]) -> list[str | int]:
