@@ -50,7 +50,7 @@ format: setup   ## rewrite the code in house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-benchmark: setup ## measure the bars again (about two hours)
+benchmark: setup ## measure the bars again (about three hours)
 	@$(BIN)/python -m benchmarks.excess_risk
 	@$(BIN)/python -m benchmarks.solver_speed
 	@$(BIN)/python -m benchmarks.front
@@ -67,6 +67,9 @@ benchmark: setup ## measure the bars again (about two hours)
 	@$(BIN)/python -m benchmarks.tandem_memory
 	@$(BIN)/python -m benchmarks.streams
 	@$(BIN)/python -m benchmarks.classifier
+	@$(BIN)/python -m benchmarks.feature_writing
+	@$(BIN)/python -m benchmarks.video_features
+	@$(BIN)/python -m benchmarks.real_data
 	@$(BIN)/python -m benchmarks.sampling_cost
 	@$(BIN)/python -m benchmarks.oracle_refinement
 	@$(BIN)/python -m benchmarks.pipeline_times
