@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from flows.params import VideoFeatures
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import stage_folder
+
+if TYPE_CHECKING:
+    from firmbound.datasets.backbones import Backbone
 
 # Clips a task: few enough that all workers have some to do, enough that a task costs nothing.
 TOGETHER = 8
@@ -42,8 +45,8 @@ class ClipRecordings:
         return np.stack([np.load(self.files[row]) for row in rows.tolist()])
 
 
-def clip_recordings(dataset: str, section: VideoFeatures, work: str) -> dict[str, ClipRecordings]:
-    """Find the clips, make features of those that have none yet, and hand back the parts."""
+def clip_recordings(dataset: str, section: VideoFeatures, work: str, workers: int) -> dict[str, ClipRecordings]:
+    """Find the clips, make features of those that have none yet, and hand back the parts. workers: tasks at a time."""
     from firmbound.datasets.video import find_clips
 
     parts = find_clips(section.layout, section.path, lists=section.lists, number=section.number)
@@ -53,7 +56,7 @@ def clip_recordings(dataset: str, section: VideoFeatures, work: str) -> dict[str
             shutil.rmtree(other, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     every = sorted({clip.path for clips in parts.values() for clip in clips})
-    broken = extract(dataset, section, every, folder)
+    broken = extract(dataset, section, every, folder, max(1, (os.cpu_count() or 1) // workers))
     found = {}
     for name, clips in parts.items():
         kept = [clip for clip in clips if clip.path not in broken]
@@ -77,15 +80,18 @@ def forget_clips(dataset: str) -> None:
     shutil.rmtree(stage_folder(dataset, ".clips"), ignore_errors=True)
 
 
-def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Path) -> set[Path]:
-    """Make the files that are missing; hand back the clips that cannot be read, if those may be skipped."""
+def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Path, threads: int) -> set[Path]:
+    """Make the files that are missing; hand back the clips that cannot be read, if those may be skipped.
+
+    threads: for a task's arithmetic; tasks that run side by side would be in each other's way with more.
+    """
     missing = [clip for clip in clips if not (folder / file_name(clip)).is_file()]
     broken: set[Path] = set()
     with progress(f"{dataset}: features of {len(clips):,} clips") as advance:
         advance(len(clips) - len(missing), len(clips))
         futures = [
             work_task(extract_some, f"{dataset} clips {start}").submit(
-                section, missing[start : start + TOGETHER], folder
+                section, missing[start : start + TOGETHER], folder, threads
             )
             for start in range(0, len(missing), TOGETHER)
         ]
@@ -99,12 +105,12 @@ def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Pat
     return broken
 
 
-def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path) -> set[Path]:
+def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path, threads: int) -> set[Path]:
     """Features of each clip, published whole; a clip that cannot be read is reported, and skipped or fatal."""
     from firmbound.datasets.clips import BrokenClip, FrameOptions, read_frames
 
     options = FrameOptions(frames=section.frames, every=section.every, resize=section.resize, crop=section.crop)
-    backbone = _backbone(section.backbone, section.weights, section.pixels, section.device, section.batch)
+    backbone = _backbone(section, threads)
     broken = set()
     for clip in clips:
         try:
@@ -126,11 +132,21 @@ def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path) ->
 
 
 @lru_cache(maxsize=1)
-def _backbone(name: str, weights: str | None, pixels: Any, device: Any, batch: int) -> Any:
+def _backbone(section: VideoFeatures, threads: int) -> "Backbone":
     """One for all tasks of a process."""
+    import torch
+
     from firmbound.datasets.backbones import load_backbone
 
-    return load_backbone(name, weights=weights, pixels=pixels, device=device, batch=batch)
+    torch.set_num_threads(threads)
+    return load_backbone(
+        section.backbone,
+        weights=section.weights,
+        device=section.device,
+        batch=section.batch,
+        pixels=section.pixels,
+        size=section.crop or section.resize or 224,
+    )
 
 
 def file_name(clip: Path) -> str:

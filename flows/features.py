@@ -6,6 +6,7 @@ A shard that is written is marked; after a kill, the same work goes on with thos
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from prefect import flow
 import firmbound.datasets
 from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.datasets.recorded import RecordedSplit, recorded_splits
+from firmbound.datasets.recordings import Recordings
 from firmbound.publishing import publish, whole_file
 from firmbound.scaling import Moments
 from firmbound.store import StoreDescription, StoreWriter
@@ -62,7 +64,11 @@ def splits_of(dataset: str, params: Params, work: str) -> dict[str, Sequences]:
     section = params.features[dataset]
     if isinstance(section, GeneratedFeatures):
         return {split: section.problem(split) for split in SPLITS}
-    parts = clip_recordings(dataset, section, work) if isinstance(section, VideoFeatures) else section.parts()
+    parts: Mapping[str, Recordings]
+    if isinstance(section, VideoFeatures):
+        parts = clip_recordings(dataset, section, work, params.runner.workers)
+    else:
+        parts = section.parts()
     return dict(recorded_splits(parts, section.sequence_options()))
 
 

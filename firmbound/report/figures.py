@@ -25,6 +25,7 @@ MARKERS: dict[str, dict[str, Any]] = {
     "firmbound": {"color": OURS, "markersize": 5},
 }
 NAMES = {"firmbound": "firmbound", "static": "static threshold", "optimum": "exact optimum"}
+ACROSS = 3  # panels of a row
 
 
 def speed_accuracy(rows: Sequence[Row]) -> Figure:
@@ -206,9 +207,14 @@ def calibration(honesty: Mapping[str, Any]) -> Figure:
 
 
 def _panels(count: int, width: float | None = None) -> tuple[Figure, list[Axes]]:
-    each = width or (6.5 if count == 1 else 4.2)
-    figure = Figure(figsize=(each * count, 4.0), layout="constrained")
-    return figure, list(np.atleast_1d(figure.subplots(1, count)))
+    """Panels side by side, in rows of ACROSS."""
+    each, across = width or (6.5 if count == 1 else 4.2), min(count, ACROSS)
+    rows = -(-count // across)
+    figure = Figure(figsize=(each * across, 4.0 * rows), layout="constrained")
+    panels = list(np.atleast_1d(figure.subplots(rows, across)).flat)
+    for empty in panels[count:]:
+        empty.axis("off")
+    return figure, panels[:count]
 
 
 def _finish(axes: Axes, across: str, up: str, *, legend: bool = True) -> None:

@@ -1,10 +1,13 @@
 """Recorded data: who is on which side, what a split holds, and one clear error for each kind of bad input."""
 
+from functools import cache
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import firmbound
 from firmbound.datasets.digits import digits
 from firmbound.datasets.recorded import SequenceOptions, recorded_splits
 from firmbound.datasets.recordings import ArrayRecordings, SourceError
@@ -190,3 +193,46 @@ def test_recordings_check_themselves(change, words):
     known = {"labels": np.arange(4), "lengths": np.full(4, 5), "values": np.zeros((4, 5, 1))}
     with pytest.raises(SourceError, match=f"here: .*{words}|here: {words}"):
         ArrayRecordings(origin="here", **(known | change))
+
+
+class TestPadding:
+    """Series of unequal length, from files to decisions: what stands after an end is never looked at."""
+
+    LENGTHS = np.random.default_rng(4).integers(3, 9, size=240)
+
+    @classmethod
+    def decided(cls, after):
+        """Train, fit and decide with these numbers (240, 8, 2) after the ends."""
+        part = recordings(240, 2, lengths=cls.LENGTHS, seed=9)
+        signal = np.unique(part.labels, return_inverse=True)[1][:, None, None] - 0.5
+        values = np.where((np.arange(8) < cls.LENGTHS[:, None])[:, :, None], part.values + signal, after)
+        part = ArrayRecordings("padded", part.labels, cls.LENGTHS, values.astype(np.float32))
+        splits = recorded_splits({"all": part}, SequenceOptions(split=SplitOptions(test=0.3, validation=0.2)))
+        train, valid, test = (whole(found) for found in splits.values())
+        model = firmbound.fit_tandem(
+            train.features,
+            train.labels,
+            lengths=train.lengths,
+            validation=(valid.features, valid.labels, valid.lengths),
+            network=firmbound.NetworkOptions(order=2, projection=4, hidden=4, dropout=0.2),
+            training=firmbound.TrainingOptions(epochs=1, batch=40, shift=1, noise=0.1, mask=1),
+        )
+        rule = firmbound.fit_stopping_rule(
+            model.evidence(train.features), lengths=train.lengths, costs=[0.3], prior=model.prior
+        )
+        chosen = rule.decide(model.evidence(test.features), lengths=test.lengths)
+        assert (chosen.time <= test.lengths).all()
+        return np.stack([chosen.time, chosen.label])
+
+    @settings(max_examples=10)
+    @given(st.one_of(st.just(np.nan), st.floats(-1e30, 1e30), st.integers(0, 1000)))
+    def test_no_padded_number_influences_a_decision(self, padding):
+        after = padding
+        if isinstance(padding, int):
+            after = 1e3 * np.random.default_rng(padding).standard_normal((240, 8, 2))
+        np.testing.assert_array_equal(self.decided(after), self.undisturbed())
+
+    @classmethod
+    @cache
+    def undisturbed(cls):
+        return cls.decided(0.0)

@@ -142,7 +142,7 @@ def mlflow_client(project):
 def training_runs(project):
     client = mlflow_client(project)
     (experiment,) = [e for e in client.search_experiments() if e.name == "firmbound"]
-    return client.search_runs([experiment.experiment_id], "tags.stage = 'tandem'")
+    return client.search_runs([experiment.experiment_id], "tags.stage = 'tandem' and tags.dataset = 'learned'")
 
 
 def test_training_is_in_mlflow(project):
