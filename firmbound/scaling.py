@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
 from firmbound.bundle import read_bundle, write_bundle
-from firmbound.errors import BundleError
+from firmbound.errors import BundleError, InvalidInput
 
 KIND = "scaling"
 # Deviations below this share of the mean are rounding: such a feature does not vary.
@@ -46,7 +46,8 @@ class Moments:
                 there = (np.arange(horizon) < lengths[start : start + together, None]).reshape(-1)
             steps = block.reshape(-1, dimension)[there] - origin
             total += np.ones(len(steps), dtype=np.float32) @ steps
-            squares += np.einsum("td,td->d", steps, steps)
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares += np.einsum("td,td->d", steps, steps)
         count = n * horizon if lengths is None else int(lengths.sum())
         mean = total / count
         return cls(count, mean + origin, np.maximum(squares - count * mean**2, 0.0))
@@ -59,6 +60,9 @@ class Moments:
         return Moments(count, mean, squares)
 
     def scaling(self) -> Scaling:
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.squares).all()):
+            got = f"others, the first feature {int(np.argmin(np.isfinite(self.mean + self.squares)))}"
+            raise InvalidInput("features", "be of a size whose squares are numbers, to be put to scale", got)
         deviation = np.sqrt(self.squares / self.count)
         varies = deviation > ROUNDING * np.abs(self.mean)
         return Scaling(self.mean, np.where(varies, deviation, 1.0))

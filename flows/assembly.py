@@ -1,6 +1,6 @@
 """What the stages fitted, as the one object that users and the registry hold."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,12 @@ def assemble(
     names: of the classes; none: their indices."""
     section, fitted = params.tandem[dataset], params.boundary[dataset]
     some = slice(REMAINING_SEQUENCES)
-    learned: dict[str, Any] = {"evidence": "given"}
-    reader: EvidenceReader = BeliefReader("given", np.full(rule.problem.classes, 1 / rule.problem.classes))
+    # Posteriors that were brought along hold the shares of the classes, as those that will be read do.
+    brought = getattr(params.features[dataset], "content", "evidence") == "posteriors"
+    form: Literal["given", "posteriors"] = "posteriors" if brought else "given"
+    learned: dict[str, Any] = {"evidence": form}
+    shares = rule.prior if brought else np.full(rule.problem.classes, 1 / rule.problem.classes)
+    reader: EvidenceReader = BeliefReader(form, shares)
     if isinstance(section, LearnedEvidence):
         from firmbound.tandem.model import TandemModel  # torch, which given evidence does not wait for
 

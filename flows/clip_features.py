@@ -89,6 +89,8 @@ def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Pat
     broken: set[Path] = set()
     with progress(f"{dataset}: features of {len(clips):,} clips") as advance:
         advance(len(clips) - len(missing), len(clips))
+        if missing:
+            _backbone(section, threads)  # once, before tasks ask for it at the same time
         futures = [
             work_task(extract_some, f"{dataset} clips {start}").submit(
                 section, missing[start : start + TOGETHER], folder, threads
@@ -107,6 +109,7 @@ def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Pat
 
 def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path, threads: int) -> set[Path]:
     """Features of each clip, published whole; a clip that cannot be read is reported, and skipped or fatal."""
+    from firmbound.datasets.backbones import BackboneError
     from firmbound.datasets.clips import BrokenClip, FrameOptions, read_frames
 
     options = FrameOptions(frames=section.frames, every=section.every, resize=section.resize, crop=section.crop)
@@ -121,6 +124,8 @@ def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path, th
             get_run_logger().warning("skipped: %s", problem)
             broken.add(clip)
             continue
+        except BackboneError as problem:
+            raise SourceError(f"{clip}: {problem}") from None
         target = folder / file_name(clip)
         partial = target.with_suffix(".partial")
         with partial.open("wb") as file:

@@ -37,7 +37,7 @@ SCALING = "scaling"
 def features_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/features: {train,validation,test}.zarr and, for recorded data, scaling and splits.json."""
     section = params.features[dataset]
-    work = identity(dataset, section)
+    work = identity(dataset, params)
     splits = splits_of(dataset, params, work)
     scaled = getattr(section, "scaling", "none") == "standard"
     with publish(stage_folder(dataset, "features"), resume=work) as folder:
@@ -51,11 +51,14 @@ def features_flow(dataset: str, params: Params) -> None:
     forget_clips(dataset)
 
 
-def identity(dataset: str, section: Any) -> str:
-    """Names the work: its settings, its files and the code that makes sequences of them."""
-    chosen = section.model_dump()
-    code = sorted(Path(firmbound.datasets.__file__).parent.glob("*.py"))
-    parts = [chosen, source_of(dataset, chosen), [file.read_text() for file in code]]
+def identity(dataset: str, params: Params) -> str:
+    """Names the work: its settings, its files and the code that makes sequences and stores of them."""
+    chosen = params.features[dataset].model_dump()
+    library = Path(firmbound.datasets.__file__).parents[1]
+    modules = [library / f"{name}.py" for name in ("posterior", "scaling", "series", "store", "trajectories")]
+    code = [*sorted((library / "datasets").glob("*.py")), *modules, *sorted(Path(__file__).parent.glob("*features.py"))]
+    # Workers share the cores, and how many threads a backbone has may change its last bits.
+    parts = [chosen, params.runner.workers, source_of(dataset, chosen), [file.read_text() for file in code]]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -12,6 +12,8 @@ from firmbound.early_classifier import EarlyClassifier
 from firmbound.errors import FirmboundError
 from firmbound.evaluation.estimates import mean_of
 from firmbound.evaluation.risk import realised_risk
+from firmbound.posterior import posterior
+from firmbound.readers.beliefs import BeliefReader
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Decisions
 
@@ -52,14 +54,17 @@ def judge(challenger: EarlyClassifier, champion: EarlyClassifier, name: str, par
 
 
 def of_store(test: TrajectoryStore) -> Parts:
-    """The test split of the stage `features`, a shard at a time."""
+    """The test split of the stage `features`, a shard at a time. Stores hold evidence where posteriors were brought."""
 
     def parts(classifier: EarlyClassifier) -> Iterator[Part]:
-        name = "evidence" if classifier.evidence == "given" else "features"
+        name = "evidence" if classifier.evidence in ("given", "posteriors") else "features"
         labels, lengths = test.labels, test.lengths
         for shard in range(test.description.shards):
             rows = test.description.rows(shard)
-            yield test.read(name, rows), labels[rows], lengths[rows]
+            values = test.read(name, rows)
+            if isinstance(classifier.reader_, BeliefReader) and classifier.reader_.form == "posteriors":
+                values = posterior(values, classifier.reader_.shares)
+            yield values, labels[rows], lengths[rows]
 
     return parts
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from firmbound.datasets.recordings import Recordings
 
 
+# A number of series, or a share of them.
+Size = Annotated[int, Field(strict=True, gt=0)] | Annotated[float, Field(gt=0, lt=1)]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
@@ -33,8 +37,8 @@ class Windows(Section):
 class Split(Section):
     """The keys of SplitOptions, all of them."""
 
-    test: PositiveInt | Annotated[float, Field(gt=0, lt=1)] | None
-    validation: PositiveInt | Annotated[float, Field(gt=0, lt=1)] | None
+    test: Size | None
+    validation: Size | None
     taken_from: Literal["train", "test"]
     by: Literal["class", "group"]
     swap: bool

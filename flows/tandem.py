@@ -37,7 +37,7 @@ def tandem_flow(dataset: str, params: Params) -> None:
     model = None
     if isinstance(section, LearnedEvidence):
         work = work_task(learn, f"{dataset} network of order {section.network.order}")
-        model = work.submit(dataset, section, stores, scratch / identity(section, stores)).result()
+        model = work.submit(dataset, section, stores, scratch / identity(dataset, section, stores)).result()
         get_run_logger().info("%s: evidence is divided by a temperature of %.3f", dataset, model.temperature)
     with publish(stage_folder(dataset, "tandem")) as folder:
         if model is not None:
@@ -47,9 +47,10 @@ def tandem_flow(dataset: str, params: Params) -> None:
     shutil.rmtree(scratch, ignore_errors=True)  # checkpoints have done their work
 
 
-def identity(section: LearnedEvidence, stores: dict[str, TrajectoryStore]) -> str:
-    """Names the folder of checkpoints: training with other settings or data starts anew."""
-    data = [StoreSource(stores[split]).fingerprint() for split in ("train", "validation")]
+def identity(dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore]) -> str:
+    """Names the folder of checkpoints: training with other settings, data or scale starts anew."""
+    scaling = scaling_of(dataset)
+    data = [StoreSource(stores[split], scaling).fingerprint() for split in ("train", "validation")]
     return hashlib.sha256(json.dumps([section.model_dump(), data], sort_keys=True).encode()).hexdigest()[:16]
 
 

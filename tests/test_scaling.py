@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firmbound.errors import BundleError
+from firmbound.errors import BundleError, InvalidInput
 from firmbound.scaling import Moments, Scaling
 
 
@@ -33,6 +33,11 @@ def test_what_does_not_vary_is_not_blown_up(random):
     scaled = Moments.of(features).scaling()(features)
     assert np.abs(scaled[..., 0]).max() < 1e-6
     assert scaled[..., 1].std() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_features_too_large_for_a_scale_are_refused():
+    with pytest.raises(InvalidInput, match=r"features.*squares"):
+        Moments.of(np.array([[[1e25], [-1e25]]], dtype=np.float32)).scaling()
 
 
 def test_saved_equals_loaded_and_damage_is_refused(tmp_path, random):

@@ -39,19 +39,25 @@ def array_recordings(path: str | Path, names: ArrayNames | None = None) -> dict[
     """
     place, called = Path(path), names or ArrayNames()
     there, fetch = _container(place)
-    found = {}
-    for part, suffixes in PARTS.items():
-        ends = [f"_{suffix}" for suffix in suffixes if f"{called.features}_{suffix}" in there]
-        if ends:
-            found[part] = _recordings(place, there, fetch, called, ends[0])
-    if called.features in there and not found:
-        found["all"] = _recordings(place, there, fetch, called, "")
+    found = {part: _recordings(place, there, fetch, called, end) for part, end in _ends(there, called).items()}
     if not found:
         rule = f"hold arrays {called.features}_train and {called.features}_test, or {called.features}"
         raise SourceError(f"{place} must {rule}; got {sorted(there)[:12]}. Say what they are called under `arrays`.")
+    for name in ("lengths", "groups"):
+        having = [part for part, ends in _ends(there, called).items() if getattr(called, name) + ends in there]
+        if having and len(having) < len(found):
+            raise SourceError(f"{place} must hold {name} of every part or of none; got those of {having} alone.")
     if "all" not in found and not {"train", "test"} <= found.keys():
         raise SourceError(f"{place} must hold a training and a test part; got {sorted(found)} alone.")
     return found
+
+
+def _ends(there: set[str], called: ArrayNames) -> dict[str, str]:
+    """How names of arrays end, for each part there is."""
+    found = {
+        part: f"_{suffix}" for part, ends in PARTS.items() for suffix in ends if f"{called.features}_{suffix}" in there
+    }
+    return found or ({"all": ""} if called.features in there else {})
 
 
 def _recordings(
@@ -61,18 +67,23 @@ def _recordings(
         raise SourceError(f"{place} must hold labels, {called.labels + end}; got {sorted(there)[:12]}.")
     values, labels = fetch(called.features + end), np.asarray(fetch(called.labels + end))
     origin = f"{place}, {called.features + end}" if end else str(place)
+    if labels.ndim != 1:
+        raise SourceError(f"{origin}: labels must be one a series; got an array of shape {labels.shape}.")
     lengths = np.full(len(labels), values.shape[1] if len(values.shape) > 1 else 0)
     if called.lengths + end in there:
         lengths = np.asarray(fetch(called.lengths + end))
         if lengths.dtype.kind not in "iu":
             raise SourceError(f"{origin}: lengths must be whole numbers; got dtype {lengths.dtype}.")
     groups = np.asarray(fetch(called.groups + end)) if called.groups + end in there else None
-    return ArrayRecordings(origin, _plain(labels), lengths.astype(np.int64), values, groups)
+    return ArrayRecordings(origin, _plain(origin, labels), lengths.astype(np.int64), values, groups)
 
 
-def _plain(labels: NDArray[Any]) -> NDArray[Any]:
+def _plain(origin: str, labels: NDArray[Any]) -> NDArray[Any]:
     """Text of any kind as NumPy's."""
-    return labels.astype(str) if labels.dtype.kind in "ST" else labels
+    try:
+        return np.char.decode(labels, "utf-8") if labels.dtype.kind == "S" else labels
+    except UnicodeDecodeError as problem:
+        raise SourceError(f"{origin}: labels must be text in UTF-8; {problem}.") from None
 
 
 def _container(place: Path) -> tuple[set[str], Callable[[str], Any]]:
@@ -105,9 +116,26 @@ def _zarr_group(place: Path) -> tuple[set[str], Callable[[str], Any]]:
 
     try:
         group = zarr.open_group(place, mode="r")
-        return set(group.array_keys()), lambda name: group[name]
+        return set(group.array_keys()), lambda name: _StoredArray(place, group[name])
     except (ValueError, KeyError, OSError, RuntimeError) as problem:
         raise SourceError(f"{place} must be a Zarr group of arrays; {problem}.") from None
+
+
+class _StoredArray:
+    """An array of Zarr whose damage is named with its path."""
+
+    def __init__(self, place: Path, array: Any) -> None:
+        self._place, self._array = place, array
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        try:
+            return np.asarray(self._array.oindex[rows])
+        except (RuntimeError, ValueError, OSError) as problem:
+            raise SourceError(f"{self._place}, {self._array.basename}, cannot be read: {problem}.") from None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype=dtype)
 
 
 def _members(place: Path) -> tuple[set[str], Callable[[str], Any]]:

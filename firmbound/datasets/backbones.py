@@ -130,7 +130,11 @@ class _BatchedBackbone:
         with torch.inference_mode(), flags:
             images = torch.from_numpy(np.ascontiguousarray(frames)).to(self.device).permute(0, 3, 1, 2)
             centre, spread = (torch.tensor(v, device=self.device).view(3, 1, 1) for v in SCALES[self.pixels])
-            features = self.compute((images.float() - centre) / spread)
+            try:
+                features = self.compute((images.float() - centre) / spread)
+            except Exception as problem:  # whatever a stranger's network raises
+                size = f"{frames.shape[2]} x {frames.shape[1]}"
+                raise BackboneError(f"{self.name} cannot compute frames of {size}: {_short(problem)}.") from problem
             if features.ndim == 4:
                 features = features.mean(dim=(2, 3))
             if (
@@ -150,12 +154,7 @@ def _tried(
 ) -> _BatchedBackbone:
     """The backbone, with the dimension that one frame shows."""
     black = np.zeros((1, size, size, 3), dtype=np.uint8)
-    try:
-        dimension = _BatchedBackbone(name, compute, device, batch, pixels, 0)._features(black).shape[1]
-    except FirmboundError:
-        raise
-    except Exception as problem:  # whatever a stranger's network raises
-        raise BackboneError(f"{name} cannot compute a frame of {size} x {size}: {_short(problem)}.") from problem
+    dimension = _BatchedBackbone(name, compute, device, batch, pixels, 0)._features(black).shape[1]
     return _BatchedBackbone(name, compute, device, batch, pixels, dimension)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -96,7 +96,7 @@ class RecordedSplit:
             if values.shape[1] < self.horizon:
                 values = np.pad(values, ((0, 0), (0, self.horizon - values.shape[1]), (0, 0)))
         else:
-            values = self.windows.cut(values[inverse], self.first[rows], steps)
+            values = self.windows.cut(values, inverse, self.first[rows], steps)
             values = np.pad(values, ((0, 0), (0, self.horizon - values.shape[1]), (0, 0)))
         ends = steps if self.unequal else None
         if self.content == "features":
@@ -116,6 +116,9 @@ class RecordedSplit:
     def _samples(self, series: Ints) -> NDArray[Any]:
         """(m, L, d) in single precision, zeros after ends; what is no number is refused or held, by the options."""
         found, lengths = self.recordings.read(series), self.recordings.lengths[series]
+        if self.windows.segment is None:  # what comes after the horizon is not looked at
+            used = (self.horizon - 1) * self.windows.stride + self.windows.window
+            found, lengths = found[:, :used], np.minimum(lengths, used)
         with np.errstate(over="ignore"):
             values = found.astype(np.float32, copy=False)
         whole = bool((lengths == values.shape[1]).all())
@@ -126,9 +129,18 @@ class RecordedSplit:
         values = np.where(there[:, :, None], values, np.float32(0.0))
         gaps = there & ~finite.all(axis=2)
         if gaps.any():
+            self._check_ends(np.isnan(values), lengths, series)
             self._check_gaps(gaps, np.isinf(values).any(axis=2) & there, series)
             values = held(values, lengths)
         return values
+
+    def _check_ends(self, missing: Bools, lengths: Ints, series: Ints) -> None:
+        """NaN up to the end is an end that nobody told of."""
+        last = missing[np.arange(len(series)), lengths - 1].all(axis=1)
+        if self.missing == "hold" and last.any():
+            row = int(last.argmax())
+            got = f"series {series[row]} is NaN at its last sample, {lengths[row]}"
+            raise SourceError(f"{self.recordings.origin}: where series end must be told by lengths; {got}.")
 
     def _check_gaps(self, gaps: Bools, endless: Bools, series: Ints) -> None:
         wrong = gaps if self.missing == "refuse" else endless
@@ -156,23 +168,22 @@ def recorded_splits(parts: Mapping[str, Recordings], options: SequenceOptions) -
     placed = {}
     for split, selection in chosen.items():
         part = parts[selection.part]
+        _check_long_enough(part, selection.rows, options.windows)
         place, first, steps = options.windows.places(part.lengths[selection.rows], training=split == "train")
         placed[split] = (part, selection.rows[place], first, steps)
-    horizon = _horizon(placed["train"][3], options.horizon)
+    horizon = _horizon([placed[split][3] for split in ("train", "validation")], options)
     unequal = any(bool((steps < horizon).any()) for *_, steps in placed.values())
-    train = _indices(placed["train"][0])[placed["train"][1]]
-    counts = np.bincount(train, minlength=len(names))
-    missing = [names[place] for place in np.flatnonzero(counts == 0)]
-    if missing:
-        raise SourceError(
-            f"{placed['train'][0].origin}: no training sequence of {missing[:5]} is left after the split."
-        )
-    prior = tuple(
-        class_prior(options.prior, len(names)).tolist() if options.prior else (counts / counts.sum()).tolist()
-    )
+    counts = {}
+    for split, (part, series, *_) in placed.items():
+        counts[split] = np.bincount(_indices(part)[series], minlength=len(names))
+        missing = [names[place] for place in np.flatnonzero(counts[split] == 0)]
+        if missing:
+            raise SourceError(f"{part.origin}: no {split} sequence of {missing[:5]} is there after the split.")
+    shares = counts["train"] / counts["train"].sum()
+    prior = tuple((class_prior(options.prior, len(names)) if options.prior else shares).tolist())
     made = {}
     for split, (part, series, first, steps) in placed.items():
-        order = _mixed(_indices(part)[series], options.split.seed) if split == "train" else slice(None)
+        order = _mixed(_indices(part)[series], options.split.seed)
         made[split] = RecordedSplit(
             part,
             series[order],
@@ -193,13 +204,24 @@ def _indices(part: Recordings) -> Ints:
     return np.unique(part.labels, return_inverse=True)[1].astype(np.int64)
 
 
-def _horizon(steps: Ints, most: int | None) -> int:
-    horizon = int(steps.max()) if steps.min() == steps.max() else usual_horizon(steps)
+def _check_long_enough(part: Recordings, rows: Ints, windows: WindowOptions) -> None:
+    least = windows.segment or windows.window
+    short = rows[part.lengths[rows] < least]
+    if len(short):
+        got = f"{len(short)} shorter series; series {short[0]} has {part.lengths[short[0]]}"
+        raise SourceError(f"{part.origin}: series must hold {least} samples, a segment or a window; got {got}.")
+
+
+def _horizon(steps: Sequence[Ints], options: SequenceOptions) -> int:
+    """Of training and validation sequences; rules may be fitted on either."""
+    horizon = min(int(part.max()) if part.min() == part.max() else usual_horizon(part) for part in steps)
+    most = options.horizon
     if most is not None and most > horizon:
-        raise InvalidInput("horizon", f"be at most the {horizon} steps that enough training sequences have", most)
+        raise InvalidInput("horizon", f"be at most the {horizon} steps that enough sequences have", most)
     horizon = most or horizon
     if horizon < 2:
-        raise InvalidInput("window", "leave two steps at least", horizon, "Take shorter windows or a smaller stride.")
+        advice = "" if options.windows.plain else "Take shorter windows or a smaller stride."
+        raise InvalidInput("series", "have two steps at least", horizon, advice)
     return horizon
 
 

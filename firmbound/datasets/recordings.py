@@ -78,12 +78,7 @@ class ArrayRecordings:
 
     def read(self, rows: Ints) -> NDArray[Any]:
         first, last = int(rows[0]), int(rows[-1]) + 1
-        if last - first == len(rows):
-            found = np.array(self.values[first:last])
-        elif isinstance(self.values, np.ndarray):
-            found = np.asarray(self.values[rows])
-        else:
-            found = np.asarray(self.values.oindex[rows])
+        found = np.array(self.values[slice(first, last) if last - first == len(rows) else rows])
         if isinstance(self.values, np.memmap) and self.values.mode == "r":
             _release(self.values)
         return found if found.ndim == 3 else found[:, :, None]
@@ -103,7 +98,10 @@ def class_names(parts: Sequence[Recordings]) -> list[str | int]:
     if len(first) < 2:
         raise SourceError(f"{parts[0].origin} must hold two classes at least; got {_words(first)}.")
     for part, found in zip(parts[1:], known[1:], strict=True):
-        if first.dtype.kind != found.dtype.kind or not np.array_equal(first, found):
+        if (first.dtype.kind == "U") != (found.dtype.kind == "U"):
+            got = f"{first.dtype} in {parts[0].origin} and {found.dtype} in {part.origin}"
+            raise SourceError(f"Labels must be numbers in every part, or text in every part; got {got}.")
+        if not np.array_equal(first, found):
             here, there = (sorted(set(a.tolist()) - set(b.tolist())) for a, b in ((found, first), (first, found)))
             raise SourceError(
                 f"Labels of {parts[0].origin} and {part.origin} must be of the same classes; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -100,7 +101,8 @@ def _by_class(labels: np.ndarray, count: int, seed: int, name: str) -> Ints:
     if sizes.min() < 2 or min(count, len(labels) - count) < len(classes):
         rule = f"leave every one of {len(classes)} classes on both sides"
         raise InvalidInput(name, rule, f"{count} of {len(labels)} series, the rarest class {sizes.min()} times")
-    _, drawn = train_test_split(np.arange(len(labels)), test_size=count, stratify=labels, random_state=seed)
+    known = np.unique(labels, return_inverse=True)[1]
+    _, drawn = train_test_split(np.arange(len(labels)), test_size=count, stratify=known, random_state=seed)
     return np.asarray(drawn)
 
 
@@ -108,11 +110,17 @@ def _by_group(labels: np.ndarray, groups: np.ndarray, count: int, seed: int, nam
     """One of as many folds as the share asks for: whole groups, classes in nearly their shares."""
     from sklearn.model_selection import StratifiedGroupKFold
 
-    folds = max(2, round(len(labels) / count))
-    there = len(np.unique(groups))
-    if there < folds:
-        rule = f"be drawn by group from as many groups as {name} asks for folds ({folds})"
-        raise InvalidInput(name, rule, f"{there} groups", "Take a larger share.")
-    splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    _, drawn = next(iter(splitter.split(labels, labels, groups)))
+    if 2 * count > len(labels):
+        raise InvalidInput(name, "be half of the series at most, to be drawn by group", f"{count} of {len(labels)}")
+    folds = round(len(labels) / count)
+    there, (_, known, sizes) = len(np.unique(groups)), np.unique(labels, return_inverse=True, return_counts=True)
+    if min(there, int(sizes.max())) < folds:
+        rule = f"ask for as few folds ({folds}) as there are groups, and series of a class"
+        raise InvalidInput(
+            name, rule, f"{there} groups, {sizes.max()} series of the largest class", "Take a larger share."
+        )
+    with warnings.catch_warnings():  # of classes with fewer series than folds; who lacks a class is told later
+        warnings.simplefilter("ignore", UserWarning)
+        splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
+        _, drawn = next(iter(splitter.split(known, known, groups)))
     return np.asarray(drawn)

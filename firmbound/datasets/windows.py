@@ -71,16 +71,16 @@ class WindowOptions:
         inside = np.arange(len(series)) - np.repeat(np.cumsum(count) - count, count)
         return series, inside * hop, self.steps(np.full(len(series), self.segment))
 
-    def cut(self, values: NDArray[Any], first: Ints, steps: Ints) -> NDArray[Any]:
-        """Steps of sequences that begin at sample `first` of each series.  (m, L, d) -> (m, T, window d).
+    def cut(self, values: NDArray[Any], series: Ints, first: Ints, steps: Ints) -> NDArray[Any]:
+        """Steps of m sequences: which series (m,), where in it they begin, how many.  (s, L, d) -> (m, T, window d).
 
         T is the largest of `steps`; zeros after the last step of a shorter sequence.
         """
-        m, samples, dimension = values.shape
+        m, (_, samples, dimension) = len(series), values.shape
         horizon = int(steps.max())
         sample = np.arange(horizon)[:, None] * self.stride + np.arange(self.window)
         place = np.minimum(first[:, None, None] + sample, samples - 1)
-        found = values[np.arange(m)[:, None, None], place].reshape(m, horizon, self.window * dimension)
+        found = values[series[:, None, None], place].reshape(m, horizon, self.window * dimension)
         found[np.arange(horizon) >= steps[:, None]] = 0.0
         return np.asarray(found)
 

@@ -110,8 +110,9 @@ class StoreSource:
         return features if self.scaling is None else self.scaling(features)
 
     def fingerprint(self) -> str:
-        """From the store's description, which holds the size of every compressed file, and the labels."""
-        return _digest(self.labels, np.frombuffer((self.store.path / "zarr.json").read_bytes(), dtype=np.uint8))
+        """From the store's description, which holds the size of every compressed file, the labels and the scale."""
+        scale = () if self.scaling is None else (self.scaling.mean, self.scaling.scale)
+        return _digest(self.labels, np.frombuffer((self.store.path / "zarr.json").read_bytes(), dtype=np.uint8), *scale)
 
 
 class LabelledBatch(NamedTuple):

@@ -166,8 +166,11 @@ def named_arrays(random):
         "X_test": random.standard_normal((6, 5, 2)).astype(np.float32),
         "y_test": np.array(list("abcabc")),
         "len_test": np.full(6, 5),
+        "speaker_test": np.arange(6),
         "X_val": random.standard_normal((3, 5, 2)).astype(np.float32),
         "y_val": np.array(list("abc")),
+        "len_val": np.full(3, 5),
+        "speaker_val": np.arange(3),
     }
 
 
@@ -207,7 +210,7 @@ def test_arrays_by_path(tmp_path, random, save):
     np.testing.assert_array_equal(train.read(np.array([1, 4, 7])), arrays["X_train"][[1, 4, 7]])
     np.testing.assert_array_equal(train.lengths, arrays["len_train"])
     np.testing.assert_array_equal(train.groups, arrays["speaker_train"])
-    assert parts["validation"].groups is None
+    np.testing.assert_array_equal(parts["validation"].groups, [0, 1, 2])
     assert len(np.unique(train.labels)) == 3
 
 
@@ -265,6 +268,32 @@ def fractions(path):
     return path / "set.npz"
 
 
+def lengths_of_one_part(path):
+    arrays = {f"{name}_{part}": np.zeros((4, 3)) for name in "X" for part in ("train", "test")}
+    arrays |= {f"y_{part}": np.arange(4) % 2 for part in ("train", "test")}
+    np.savez(path / "set.npz", len_train=np.full(4, 2), **arrays)
+    return path / "set.npz"
+
+
+def one_label(path):
+    np.savez(path / "set.npz", X=np.zeros((2, 3)), y=np.array(1))
+    return path / "set.npz"
+
+
+def strange_text(path):
+    np.savez(path / "set.npz", X=np.zeros((2, 3)), y=np.array([b"\xff", b"a"]))
+    return path / "set.npz"
+
+
+def test_a_damaged_chunk_of_zarr_is_named(tmp_path, random):
+    path = save_zarr(tmp_path, named_arrays(random))
+    chunk = next(file for file in (path / "X_train" / "c").rglob("*") if file.is_file())
+    chunk.write_bytes(b"no chunk")
+    train = array_recordings(path, ArrayNames(groups="speaker"))["train"]
+    with pytest.raises(SourceError, match=r"set\.zarr, X_train, cannot be read"):
+        train.read(np.arange(3))
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -275,6 +304,9 @@ def fractions(path):
         (train_alone, "must hold a training and a test part"),
         (other_names, r"must hold arrays X_train and X_test, or X; got \['features'\]"),
         (fractions, "lengths must be whole numbers"),
+        (lengths_of_one_part, r"must hold lengths of every part or of none; got those of \['train'\] alone"),
+        (one_label, "labels must be one a series"),
+        (strange_text, "labels must be text in UTF-8"),
         (lambda path: path, "without either"),
         (lambda path: path / "nowhere.npz", "must exist"),
     ],

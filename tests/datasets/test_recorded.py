@@ -156,6 +156,73 @@ def test_missing_numbers_are_refused_by_place_or_held():
 PART = recordings(30, origin="a.ts")
 OTHER = recordings(30, classes=4, origin="b.ts")
 WIDE = recordings(30, dimension=3, origin="c.ts")
+SPOKEN = recordings(60, groups=np.repeat(np.arange(12), 5))
+ALONE = recordings(60, origin="d.ts", groups=np.arange(60) % 3)  # whoever speaks says one word
+
+
+def numbers():
+    return ArrayRecordings("e.ts", np.arange(30) % 3, np.full(30, 8), np.zeros((30, 8, 2)))
+
+
+def test_labels_of_another_kind_of_number_are_the_same_labels():
+    one = numbers()
+    other = ArrayRecordings("f.ts", one.labels.astype(float), one.lengths, one.values)
+    splits = recorded_splits({"train": one, "test": other}, SequenceOptions())
+    assert splits["test"].names == (0, 1, 2)
+    np.testing.assert_array_equal(whole(splits["test"]).labels[:3], [0, 1, 2])
+
+
+def test_a_short_series_is_named_by_its_own_number():
+    lengths = np.full(60, 8)
+    lengths[33] = 2
+    with pytest.raises(SourceError, match=r"made: series must hold 3 samples.* series 33 has 2"):
+        recorded_splits(
+            {"all": recordings(60, lengths=lengths)},
+            SequenceOptions(WindowOptions(window=3), split=SplitOptions(test=0.3)),
+        )
+
+
+def test_what_comes_after_the_horizon_is_not_looked_at():
+    part = recordings(60)
+    part.values[:, 6:] = np.nan
+    splits = recorded_splits({"all": part}, SequenceOptions(horizon=6, split=SplitOptions(test=0.3)))
+    assert whole(splits["test"]).features.shape[1:] == (6, 2)
+
+
+def test_held_numbers_never_lengthen_a_series():
+    part = recordings(60)
+    part.values[:, 6:] = np.nan
+    splits = recorded_splits({"all": part}, SequenceOptions(missing="hold", split=SplitOptions(test=0.3)))
+    with pytest.raises(SourceError, match="made: where series end must be told by lengths"):
+        whole(splits["test"])
+
+
+def test_the_horizon_is_one_that_validation_sequences_reach_too():
+    groups = np.arange(120) % 8
+    lengths = np.where(groups == 3, 5, 8)
+    part = recordings(120, lengths=lengths, groups=groups)
+    for seed in range(20):
+        options = SplitOptions(test=0.15, validation=0.15, by="group", seed=seed)
+        splits = recorded_splits({"all": part}, SequenceOptions(split=options))
+        reached = splits["validation"].steps.max()
+        assert splits["train"].horizon <= reached
+
+
+def test_many_segments_of_a_long_series_are_cut_from_one_copy():
+    import tracemalloc
+
+    values = np.zeros((4, 200_000, 1), dtype=np.float32)
+    part = ArrayRecordings("long", np.arange(4) % 2, np.full(4, 200_000), values)
+    options = SequenceOptions(WindowOptions(100, 10, 10), split=SplitOptions(test=2, validation=None))
+    with pytest.raises(InvalidInput, match="validation"):
+        recorded_splits({"all": part}, options)
+    parts = {"train": part, "test": part, "validation": part}
+    train = recorded_splits(parts, SequenceOptions(WindowOptions(100, 10, 10), split=SplitOptions(validation=None)))
+    tracemalloc.start()
+    train["train"].rows(slice(0, 4_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6  # 4,000 copies of a series would be 3.2 GB
 
 
 @pytest.mark.parametrize(
@@ -171,6 +238,14 @@ WIDE = recordings(30, dimension=3, origin="c.ts")
         ({"train": PART, "test": PART}, {"by": "group"}, "`by` must be 'class'"),
         ({"train": PART, "test": PART}, {"validation": 30}, "leave some of the 30 series"),
         ({"train": PART, "test": PART}, {"validation": 2}, "every one of 3 classes on both sides"),
+        (
+            {"train": PART, "test": numbers()},
+            {},
+            "numbers in every part, or text in every part; got .* in a.ts and int",
+        ),
+        ({"all": SPOKEN}, {"test": 0.7, "by": "group"}, "`test` must be half of the series at most"),
+        ({"all": SPOKEN}, {"test": 0.05, "by": "group"}, r"`test` must ask for as few folds \(20\)"),
+        ({"all": ALONE}, {"test": 0.3, "validation": 0.4, "by": "group"}, "d.ts: no .* sequence of .*'class"),
     ],
 )
 def test_bad_input_gets_one_clear_error(parts, split, words):

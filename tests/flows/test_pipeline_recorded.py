@@ -128,7 +128,8 @@ def test_raw_files_that_change_run_their_own_stages(project):
 
 
 def test_missing_raw_files_fail_with_one_line_and_lose_nothing(project):
-    before, raw = project.results(), project.folder / "recorded"
+    raw = project.folder / "recorded"
+    before = project.results()
     raw.rename(project.folder / "elsewhere")
     try:
         ended = project.run("dvc", "repro", check=False)
@@ -136,7 +137,10 @@ def test_missing_raw_files_fail_with_one_line_and_lose_nothing(project):
         (project.folder / "elsewhere").rename(raw)
     assert ended.returncode != 0
     lines = [line for line in ended.stderr.splitlines() if line.startswith("firmbound:")]
-    assert lines == ["firmbound: `features.spoken.path` must hold the data set's files; got recorded, which has none."]
+    assert len(lines) == 1
+    assert "`features.spoken.path` must hold the data set's files; got recorded, which has none" in lines[0]
+    assert "Traceback" not in ended.stderr
+    project.run("dvc", "repro")
     assert project.results() == before
 
 

@@ -65,20 +65,50 @@ def test_data_sets_that_are_gone_leave_no_file(folder):
     assert set(looked()) == {"made"}
 
 
-def test_missing_files_are_one_clear_line(folder):
-    write(["lost"], lost={"kind": "arrays", "path": "nowhere"})
-    with pytest.raises(SystemExit, match=r"firmbound: `features.lost.path` must hold .*; got nowhere, which has none"):
+def test_missing_files_stand_in_nobodys_way(folder):
+    before = looked()
+    write(["lost", "arrays", "nothing"], lost={"kind": "arrays", "path": "nowhere"})
+    found = looked()
+    assert found["lost"]["problem"].startswith("`features.lost.path` must hold the data set's files; got nowhere")
+    assert found["arrays"] == before["arrays"]
+    assert found["nothing"] == {"files": {}}  # the stages that check params.yaml say that it is not there
+
+
+def test_what_is_to_be_downloaded_may_be_missing_and_is_the_same_when_it_is_there(folder):
+    section = {"kind": "archive", "path": "nowhere", "name": "Made", "download": True}
+    write(["far"], far=section)
+    missing = looked()
+    write(["far"], far=section | {"path": "archives"})
+    assert looked() == missing == {"far": {"download": "Made"}}
+
+
+def test_a_model_and_lists_beside_the_clips_are_watched(folder):
+    (folder / "clips").mkdir()
+    (folder / "clips" / "a.avi").write_bytes(b"clip")
+    (folder / "lists").mkdir()
+    (folder / "lists" / "trainlist01.txt").write_text("a/a.avi 1")
+    (folder / "model.onnx").write_bytes(b"model")
+    section = {"kind": "video", "path": "clips", "lists": None, "weights": None, "backbone": "model.onnx"}
+    write(["video"], video=section)
+    before = looked()["video"]
+    assert sorted(before["files"]) == ["clips/a.avi", "lists/trainlist01.txt", "model.onnx"]
+    for file in ("lists/trainlist01.txt", "model.onnx"):
+        (folder / file).write_text("other")
+        after = looked()["video"]
+        assert after != before
+        before = after
+
+
+@pytest.mark.parametrize("text", ["datasets: [made, :", "datasets: 3", "- 1", None])
+def test_broken_params_are_one_clear_line(folder, text):
+    (folder / "params.yaml").unlink()
+    if text is not None:
+        (folder / "params.yaml").write_text(text)
+    with pytest.raises(SystemExit, match=r"^firmbound: `params\.yaml` must name"):
         sources.main()
 
 
-def test_what_is_to_be_downloaded_may_be_missing(folder):
-    write(["far"], far={"kind": "archive", "path": "nowhere", "name": "Made", "download": True})
-    assert looked()["far"] == {"files": {}}
-
-
-def test_broken_params_are_left_to_the_stages_that_check_them(folder):
+def test_lost_knowledge_is_gathered_again(folder):
     before = looked()
-    (folder / "params.yaml").write_text("datasets: [made, :")
-    assert looked() == before
-    (folder / "params.yaml").write_text("datasets: 3")
+    (folder / "data" / ".checksums.json").write_text("{no")
     assert looked() == before
