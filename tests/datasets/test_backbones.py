@@ -211,7 +211,7 @@ class TestFiles:
 
     def test_a_network_that_fails_is_named(self, tmp_path):
         path = script(torch.nn.Conv2d(4, 2, 1), tmp_path / "four.pt")
-        with pytest.raises(BackboneError, match=r"four\.pt cannot compute a frame of 224 x 224"):
+        with pytest.raises(BackboneError, match=r"four\.pt cannot compute frames of 224 x 224"):
             load_backbone(path, device="cpu")
 
     def test_features_that_are_no_numbers_are_refused(self, tmp_path, frames):
