@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.7
+# Tests: two workers with a thread each, for more threads than cores are in each other's way.
+WORKERS := -n 2 --dist loadgroup --no-loadscope-reorder
 
 # One local home for Prefect and MLflow, so that nothing is written outside the project.
 export PREFECT_HOME := $(CURDIR)/.prefect
@@ -34,10 +36,10 @@ tune: setup     ## search options of a data set's network: make tune dataset=gau
 	@$(BIN)/python -m flows.tuning $(dataset) $(trials)
 
 test: setup     ## all tests
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
 
 test-fast: setup ## tests that start no server and no pipeline
-	@$(BIN)/python -m pytest -m 'not pipeline'
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m 'not pipeline'
 
 lint: setup     ## style
 	@$(BIN)/ruff check .

@@ -108,12 +108,13 @@ def judge_calibration(evidence: NDArray[Any], labels: Ints, ends: Ints, prior: F
     }
     return {
         "error": found.error.tolist(),
+        "chance": found.chance.tolist(),
         "negative_log_likelihood": found.negative_log_likelihood.tolist(),
         "largest_ratio": found.largest_ratio,
         "saturated": found.saturated,
         "limit": limit,
         "judged": judged,
-        "passes": limit is None or bool(found.error[:judged].max() <= limit),
+        "passes": limit is None or bool((found.error - found.chance)[:judged].max() <= limit),
         "reliability": {t: {name: array.tolist() for name, array in curve.items()} for t, curve in curves.items()},
     }
 

@@ -118,15 +118,21 @@ def test_the_page_needs_nothing_else_and_says_the_numbers(case):
 
 def test_calibration_is_drawn_as_it_was_found():
     curve = {"count": [0, 29, 40], "confidence": [0.0, 0.7, 0.8], "accuracy": [0.0, 0.2, 0.75]}
-    found = {"reliability": {"1": curve, "3": curve}, "error": [0.1, 0.2, 0.3], "limit": 0.25}
+    found = {
+        "reliability": {"1": curve, "3": curve},
+        "error": [0.1, 0.2, 0.3],
+        "chance": [0.0, 0.01, 0.02],
+        "limit": 0.25,
+    }
     found["negative_log_likelihood"] = [0.7, 0.6, 0.5]
     curves, errors, losses = figures.calibration(found).axes
     drawn = {line.get_label(): line for line in curves.get_lines()}
     assert drawn["t = 3"].get_xdata().tolist() == [0.8]  # bins with few sequences are left out
     assert errors.get_lines()[0].get_ydata().tolist() == [0.1, 0.2, 0.3]
-    assert errors.get_lines()[1].get_label() == "limit"
+    assert errors.get_lines()[1].get_ydata().tolist() == [0.0, 0.01, 0.02]
+    np.testing.assert_allclose(errors.get_lines()[2].get_ydata(), [0.25, 0.26, 0.27])
     assert losses.get_lines()[0].get_xdata().tolist() == [1, 2, 3]
-    assert len(figures.calibration(found | {"limit": None}).axes[1].get_lines()) == 1
+    assert len(figures.calibration(found | {"limit": None}).axes[1].get_lines()) == 2
 
 
 def test_doubt_is_drawn_where_it_is_known(two_class_rule, two_class_process):

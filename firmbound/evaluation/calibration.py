@@ -19,16 +19,25 @@ SATURATION = 100.0
 
 @dataclass(frozen=True)
 class Reliability:
-    """Bins of confidence: how many sequences, how sure on average, how often right.  Each (bins,)."""
+    """Bins of confidence: how many sequences, how sure on average, how often right.  Each (bins,).
+
+    variance: (bins,) of the number of right ones, if beliefs were honest.
+    """
 
     count: Ints
     confidence: Floats
     accuracy: Floats
+    variance: Floats
 
     @property
     def error(self) -> float:
         """Expected calibration error: mean |accuracy - confidence| over sequences."""
         return float(self.count @ np.abs(self.accuracy - self.confidence) / self.count.sum())
+
+    @property
+    def chance(self) -> float:
+        """The error that honest beliefs would show on so few sequences: E|x| = sqrt(2 / pi) deviations in each bin."""
+        return float(np.sqrt(2.0 / np.pi * self.variance).sum() / self.count.sum())
 
 
 def reliability(belief: Floats, labels: Ints, bins: int = BINS) -> Reliability:
@@ -40,15 +49,17 @@ def reliability(belief: Floats, labels: Ints, bins: int = BINS) -> Reliability:
     count = np.bincount(place, minlength=bins)
     right = np.bincount(place, belief.argmax(axis=1) == labels, bins)
     filled = np.maximum(count, 1)
-    return Reliability(count, np.bincount(place, sure, bins) / filled, right / filled)
+    variance: Floats = np.asarray(np.bincount(place, sure * (1.0 - sure), bins), dtype=np.float64)
+    return Reliability(count, np.bincount(place, sure, bins) / filled, right / filled, variance)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """At t = 1..T: expected calibration error and mean negative log-likelihood of the true class; and the largest
-    difference of evidence between two classes, in nats."""
+    """At t = 1..T: expected calibration error, how much of it honest beliefs would show by chance, and mean negative
+    log-likelihood of the true class; and the largest difference of evidence between two classes, in nats."""
 
     error: Floats
+    chance: Floats
     negative_log_likelihood: Floats
     largest_ratio: float
 
@@ -68,13 +79,15 @@ def calibration(
     count, horizon, classes = given.shape
     known, weights = class_labels("labels", labels, count=count, classes=classes), class_prior(prior, classes)
     ends = check_lengths(lengths, count=count, horizon=horizon)
-    errors, losses, ratio = [], [], 0.0
+    errors, chances, losses, ratio = [], [], [], 0.0
     for t in range(ends.max()):
         there = ends > t
         now, truth = given[there, t], known[there]
         belief = posterior(now, weights)
-        errors.append(reliability(belief, truth).error)
+        found = reliability(belief, truth)
+        errors.append(found.error)
+        chances.append(found.chance)
         own = belief[np.arange(len(truth)), truth]
         losses.append(float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()))
         ratio = max(ratio, float((now.max(axis=-1) - now.min(axis=-1)).max()))
-    return Calibration(np.array(errors), np.array(losses), ratio)
+    return Calibration(np.array(errors), np.array(chances), np.array(losses), ratio)

@@ -64,3 +64,15 @@ def test_labels_that_are_all_guessed_right_do_not_run_away():
 def test_labels_that_do_not_fit_are_refused(labels, message):
     with pytest.raises(InvalidInput, match=message):
         calibration([[[0.0, 1.0]] * 3] * 2, labels)
+
+
+@pytest.mark.parametrize("sequences", [200, 2_000, 20_000])
+def test_chance_is_what_honest_beliefs_show(sequences):
+    """Labels drawn from the beliefs themselves: the error is what chance says, ever less of more sequences."""
+    random = np.random.default_rng(sequences)
+    belief = random.dirichlet(np.ones(4), size=sequences)
+    errors = []
+    for _ in range(200):
+        labels = (random.random((sequences, 1)) > np.cumsum(belief, axis=1)).sum(axis=1).clip(0, 3)
+        errors.append(reliability(belief, labels).error)
+    assert reliability(belief, labels).chance == pytest.approx(np.mean(errors), rel=0.1)

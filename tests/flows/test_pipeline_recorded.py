@@ -10,10 +10,11 @@ import firmbound
 from firmbound.readers.protocol import EvidenceReader
 from firmbound.scaling import Scaling
 from firmbound.store import TrajectoryStore
+from flows.promotion import of_store
 from tests.datasets.test_video import grey, write_clip
 from tests.flows.small_project import LEARNED, SMALL, champion, stages_run, write_recordings
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("project"), pytest.mark.filterwarnings("default")]
 
 CLIPS = {
     "kind": "video",
@@ -160,7 +161,7 @@ def restored(project):
     params = project.params()
     yield project
     project.write(params)
-    for name in ("large", "clips"):
+    for name in ("large", "clips", "beliefs"):
         shutil.rmtree(project.folder / "data" / name, ignore_errors=True)
         shutil.rmtree(project.folder / name, ignore_errors=True)
 
@@ -191,6 +192,31 @@ def test_killed_between_shards_only_the_missing_ones_are_made(restored):
     restored.run("flows.features", "large")
     assert content(folder / "features") == resumed
     assert not [name for name in resumed if "written" in name or name.endswith((".work", ".partial"))]
+
+
+def test_posteriors_that_were_brought_along_are_what_the_model_reads(restored):
+    random = np.random.default_rng(0)
+    labels = np.arange(900) % 2
+    walk = np.cumsum(random.normal(0.6, 1.0, (900, 5)), axis=1) * np.where(labels, 1, -1)[:, None]
+    posteriors = np.stack([1 / (1 + np.exp(walk)), 1 / (1 + np.exp(-walk))], axis=-1)
+    (restored.folder / "beliefs").mkdir()
+    np.save(restored.folder / "beliefs" / "X.npy", posteriors)
+    np.save(restored.folder / "beliefs" / "y.npy", labels)
+    section = SMALL["features"]["spoken"] | {"path": "beliefs", "content": "posteriors", "scaling": "none"}
+    section["split"] = section["split"] | {"by": "class"}
+    folder = with_dataset(restored, "beliefs", section)
+    for name in ("features", "tandem", "boundary", "evaluation"):
+        restored.run(f"flows.{name}", "beliefs")
+    classifier = firmbound.EarlyClassifier.load(folder / "evaluation" / "classifier")
+    test = TrajectoryStore(folder / "features" / "test.zarr")
+    places = json.loads((folder / "features" / "splits.json").read_text())["test"]["series"]
+    rule = firmbound.StoppingRule.load(folder / "boundary")
+    chosen = rule.decide(test.evidence(), cost=classifier.cost)
+    said = classifier.decide(posteriors[places])
+    np.testing.assert_array_equal(said.time, chosen.time)
+    np.testing.assert_array_equal(said.label, chosen.label)
+    ((values, _, _),) = of_store(test)(classifier)
+    np.testing.assert_allclose(values, posteriors[places], atol=1e-6)
 
 
 def write_clips(folder, count=14):

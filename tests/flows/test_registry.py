@@ -27,7 +27,7 @@ from flows.promotion import judge, of_store
 from flows.registry import fingerprint, promote_by_hand, standings
 from flows.results import ensure_registered
 from flows.stage import stage_folder
-from tests.flows.test_pipeline import SMALL
+from tests.flows.small_project import SMALL
 from tests.test_architecture import ROOT
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
@@ -58,7 +58,7 @@ def write_model(train, *, costs=COSTS, distortion=1.0, passes=True):
     classifier = assemble(DATASET, PARAMS, rule, train.evidence, test.evidence(), test.labels, ends)
     folder = stage_folder(DATASET, "evaluation")
     classifier.save(folder / "classifier")
-    honesty = {"passes": passes, "error": [0.5], "judged": 1, "limit": 0.1}
+    honesty = {"passes": passes, "error": [0.5], "chance": [0.0], "judged": 1, "limit": 0.1}
     (folder / "calibration.json").write_text(json.dumps(honesty))
     (folder / "metrics.json").write_text(json.dumps({"cost 0.1": {"regret": 0.0}}))
     stage_folder(DATASET, "report").mkdir(exist_ok=True)
