@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := uv==0.13.7
-# Tests: two workers with a thread each, for more threads than cores are in each other's way.
-WORKERS := -n 2 --dist loadgroup --no-loadscope-reorder
+# Tests: two workers take file by file, a thread each, for more threads than cores are in each other's way.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 # One local home for Prefect and MLflow, so that nothing is written outside the project.
 export PREFECT_HOME := $(CURDIR)/.prefect

@@ -5,17 +5,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from firmbound.arrays import Ints
+from firmbound.arrays import Floats, Ints
 from firmbound.early.front import Record
 from firmbound.early.remaining_time import RemainingTime
 from firmbound.early_classifier import EarlyClassifier
 from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.protocol import EvidenceReader
 from firmbound.stopping_rule import StoppingRule
+from firmbound.store import TrajectoryStore
 from flows.params import LearnedEvidence, Params
 from flows.stage import stage_folder
 
-# Training sequences from which expected remaining times are learned.
+# Sequences from which expected remaining times are learned.
 REMAINING_SEQUENCES = 5_000
 
 
@@ -39,7 +40,7 @@ def assemble(
     brought = getattr(params.features[dataset], "content", "evidence") == "posteriors"
     form: Literal["given", "posteriors"] = "posteriors" if brought else "given"
     learned: dict[str, Any] = {"evidence": form}
-    shares = rule.prior if brought else np.full(rule.problem.classes, 1 / rule.problem.classes)
+    shares = class_shares(dataset) if brought else np.full(rule.problem.classes, 1 / rule.problem.classes)
     reader: EvidenceReader = BeliefReader(form, shares)
     if isinstance(section, LearnedEvidence):
         from firmbound.tandem.model import TandemModel  # torch, which given evidence does not wait for
@@ -63,3 +64,9 @@ def assemble(
         seed=fitted.seed,
         **learned,
     )
+
+
+def class_shares(dataset: str) -> Floats:
+    """Of the classes among training sequences."""
+    store = TrajectoryStore(stage_folder(dataset, "features") / "train.zarr")
+    return np.asarray(np.bincount(store.labels, minlength=store.description.classes) / store.description.sequences)

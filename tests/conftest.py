@@ -18,13 +18,6 @@ COSTS = [0.05, 0.3]
 RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class_process"]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers take whole files, whose tests share fixtures; those that share one project are one group."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 @pytest.fixture(scope="session")
 def two_classes() -> GaussianProblem:
     return firmbound.datasets.gaussian(classes=2, sequences=6_000, horizon=12, seed=7, dimension=3, separation=0.8)

@@ -51,7 +51,8 @@ class SequenceOptions:
 @dataclass(frozen=True)
 class RecordedSplit:
     """Sequences of one split. series (n,): where each lies among the recordings. first, steps (n,): where it begins
-    there, and its steps. unequal: whether any sequence of the data set ends before the horizon.
+    there, and its steps. unequal: whether any sequence of the data set ends before the horizon. shares: of the classes
+    among training sequences; posteriors hold them.
     """
 
     recordings: Recordings
@@ -63,6 +64,7 @@ class RecordedSplit:
     horizon: int
     names: tuple[str | int, ...]
     prior: tuple[float, ...]
+    shares: tuple[float, ...]
     unequal: bool
     content: Content
 
@@ -104,12 +106,12 @@ class RecordedSplit:
         return Batch(self.labels[rows], self.classes, evidence=self._evidence(values, steps), lengths=ends)
 
     def _evidence(self, values: NDArray[Any], steps: Ints) -> NDArray[Any]:
-        """What posteriors say beyond the prior, or evidence as it is; the largest class at 0."""
+        """What posteriors say beyond the classes' shares, or evidence as it is; the largest class at 0."""
         there = np.arange(values.shape[1]) < steps[:, None]
         if self.content == "posteriors":
             if values[there].min() < 0 or np.abs(values[there].sum(axis=-1) - 1.0).max() > SUM_TOLERANCE:
                 raise SourceError(f"{self.recordings.origin}: posteriors must be positive and sum to 1.")
-            values = np.log(np.maximum(values, np.finfo(np.float32).tiny)) - np.log(self.prior)
+            values = np.log(np.maximum(values, np.finfo(np.float32).tiny)) - np.log(self.shares)
         values = values - values.max(axis=-1, keepdims=True)
         return np.where(there[:, :, None], values, 0.0)
 
@@ -129,7 +131,8 @@ class RecordedSplit:
         values = np.where(there[:, :, None], values, np.float32(0.0))
         gaps = there & ~finite.all(axis=2)
         if gaps.any():
-            self._check_ends(np.isnan(values), lengths, series)
+            ended = self.recordings.lengths[series] <= values.shape[1]
+            self._check_ends(np.isnan(values) & ended[:, None, None], lengths, series)
             self._check_gaps(gaps, np.isinf(values).any(axis=2) & there, series)
             values = held(values, lengths)
         return values
@@ -194,6 +197,7 @@ def recorded_splits(parts: Mapping[str, Recordings], options: SequenceOptions) -
             horizon,
             tuple(names),
             prior,
+            tuple(shares.tolist()),
             unequal,
             options.content,
         )

@@ -121,10 +121,11 @@ def test_posteriors_become_evidence_beyond_the_prior():
     posteriors = random.dirichlet(np.ones(3), size=(90, 4))
     labels = np.repeat([0, 1, 2], [45, 30, 15])
     part = ArrayRecordings("beliefs", labels, np.full(90, 4), posteriors)
-    options = SequenceOptions(split=SplitOptions(test=0.2, validation=0.2), content="posteriors")
+    split = SplitOptions(test=0.2, validation=0.2)
+    options = SequenceOptions(split=split, content="posteriors", prior=(0.2, 0.3, 0.5))  # another than was learned
     train = recorded_splits({"all": part}, options)["train"]
     evidence = whole(train).evidence
-    believed = np.exp(evidence) * np.array(train.prior)
+    believed = np.exp(evidence) * np.array(train.shares)
     np.testing.assert_allclose(
         believed / believed.sum(axis=-1, keepdims=True), posteriors[train.series], rtol=1e-5, atol=1e-7
     )
@@ -191,7 +192,10 @@ def test_what_comes_after_the_horizon_is_not_looked_at():
 
 def test_held_numbers_never_lengthen_a_series():
     part = recordings(60)
-    part.values[:, 6:] = np.nan
+    part.values[:, 5:] = np.nan
+    short = recorded_splits({"all": part}, SequenceOptions(horizon=6, missing="hold", split=SplitOptions(test=0.3)))
+    held = whole(short["test"]).features
+    np.testing.assert_array_equal(held[:, 5], held[:, 4])  # a gap at the horizon is no end
     splits = recorded_splits({"all": part}, SequenceOptions(missing="hold", split=SplitOptions(test=0.3)))
     with pytest.raises(SourceError, match="made: where series end must be told by lengths"):
         whole(splits["test"])

@@ -1,4 +1,4 @@
-"""One project for all tests that run the pipeline: each leaves it as it found it."""
+"""One project for all tests of a worker that run the pipeline: each leaves it as it found it."""
 
 import os
 

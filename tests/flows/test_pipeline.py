@@ -18,7 +18,7 @@ from firmbound.tandem.model import TandemModel
 from tests.flows.small_project import EXACT, LEARNED, SMALL, champion, stages_run
 
 # Warnings of Prefect, DVC and MLflow are theirs to mend; ours are errors in all other tests.
-pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("project"), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
 
 
 def versions(project, dataset):

@@ -14,7 +14,7 @@ from flows.promotion import of_store
 from tests.datasets.test_video import grey, write_clip
 from tests.flows.small_project import LEARNED, SMALL, champion, stages_run, write_recordings
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.xdist_group("project"), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
 
 CLIPS = {
     "kind": "video",
