@@ -1,5 +1,7 @@
 """What tests share: small problems, fitted once."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +18,19 @@ settings.load_profile("firmbound")
 
 COSTS = [0.05, 0.3]
 RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class_process"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Workers take file by file, and one of them all files whose tests share the small project."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByProject(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = str(super()._split_scope(nodeid))
+            return "pipeline" if "test_pipeline" in file else file
+
+    return ByProject(config, log)
 
 
 @pytest.fixture(scope="session")
