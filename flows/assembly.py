@@ -28,7 +28,7 @@ def assemble(
     test: NDArray[Any],
     labels: Ints,
     lengths: tuple[Ints, Ints],
-    names: tuple[str | int, ...],
+    names: tuple[str | int, ...] = (),
 ) -> EarlyClassifier:
     """From evidence of training and test sequences, (n, T, K) each, and their lengths. Test sequences are those that
     played no part in fitting: promises of error rates and checks for drift go by what the rules did on them.

@@ -392,4 +392,4 @@ def test_tuning_resumes_and_writes_what_repro_reads(project):
 def test_unknown_data_sets_are_refused(project):
     ended = project.run("flows.features", "nothing", check=False)
     assert ended.returncode != 0
-    assert "must be one of ['tiny2', 'tiny3', 'learned']" in ended.stderr
+    assert "must be one of ['tiny2', 'tiny3', 'learned', 'spoken']" in ended.stderr
