@@ -22,7 +22,7 @@ RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers take file by file, and one of them all files whose tests share the small project."""
+    """Workers take file by file, and one of them all files that run the pipeline: two at once would take turns."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByProject(LoadFileScheduling):

@@ -1,4 +1,4 @@
-"""One project for all tests of a worker that run the pipeline: each leaves it as it found it."""
+"""A project for each file of tests that run the pipeline: each test leaves it as it found it."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 from tests.flows.small_project import copy_project
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """Runs once with `python -m flows.pipeline`, in a folder without git and DVC; then keeps a server for the rest."""
     project = copy_project(tmp_path_factory.mktemp("project"))

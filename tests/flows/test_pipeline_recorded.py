@@ -41,12 +41,6 @@ CLIPS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _settled(project):
-    """Whatever tests before left to be done is done."""
-    project.run("dvc", "repro")
-
-
 def stage(project, name):
     return project.folder / "data" / "spoken" / name
 
