@@ -78,13 +78,6 @@ class Series:
         """(n,) observations that are not missing."""
         return self.seen[:, -1]
 
-    def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and standard deviation (d,) of all observations; 1 for what never varies."""
-        there = self.values[np.arange(self.horizon) < self.observations[:, None]].astype(np.float64)
-        deviation = there.std(axis=0)
-        spread = np.where(deviation > 1e-12 * np.abs(there).max(axis=0), deviation, 1.0)
-        return there.mean(axis=0).astype(np.float32), spread.astype(np.float32)
-
     def take(self, rows: Ints) -> Series:
         return Series(self.values[rows], self.seen[rows], self.lengths[rows])
 

@@ -3,8 +3,9 @@
 A store is a Zarr group with `labels` (n,), and `features` (n, T, d), `evidence` (n, T, K) or both; where sequences end
 at different times, also with `lengths` (n,). Its attributes say
 what the data are and list every file with its size, so that a store that lost a file is refused rather than read as
-zeros. Sequences are cut into shards of SHARD_ROWS, a file for each array; inside a shard, features lie in chunks of
-whole sequences and evidence in chunks of one time step: training reads the former, backward induction the latter.
+zeros. Sequences are cut into shards of at most SHARD_ROWS (fewer where they are wide), a file for each array; inside a
+shard, features lie in chunks of whole sequences and evidence in chunks of one time step: training reads the former,
+backward induction the latter.
 
 Writers that work in parallel must each write whole shards: two writers in one shard would lose rows.
 """

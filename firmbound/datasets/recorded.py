@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -167,14 +168,16 @@ def recorded_splits(parts: Mapping[str, Recordings], options: SequenceOptions) -
     if options.content != "features" and found[0].dimension != len(names):
         got = f"{found[0].dimension} for {len(names)} classes"
         raise SourceError(f"{found[0].origin}: {options.content} must be a number a class; got {got}.")
-    chosen = select(parts, options.split)
+    with _of(found):
+        chosen = select(parts, options.split)
     placed = {}
     for split, selection in chosen.items():
         part = parts[selection.part]
         _check_long_enough(part, selection.rows, options.windows)
         place, first, steps = options.windows.places(part.lengths[selection.rows], training=split == "train")
         placed[split] = (part, selection.rows[place], first, steps)
-    horizon = _horizon([placed[split][3] for split in ("train", "validation")], options)
+    with _of(found):
+        horizon = _horizon([placed[split][3] for split in ("train", "validation")], options)
     unequal = any(bool((steps < horizon).any()) for *_, steps in placed.values())
     counts = {}
     for split, (part, series, *_) in placed.items():
@@ -204,16 +207,24 @@ def recorded_splits(parts: Mapping[str, Recordings], options: SequenceOptions) -
     return made
 
 
+@contextmanager
+def _of(parts: Sequence[Recordings]) -> Iterator[None]:
+    """Options that these recordings cannot serve: the message names their files too."""
+    try:
+        yield
+    except InvalidInput as wrong:
+        raise SourceError(f"{', '.join(part.origin for part in parts)}: {wrong}") from wrong
+
+
 def _indices(part: Recordings) -> Ints:
     return np.unique(part.labels, return_inverse=True)[1].astype(np.int64)
 
 
 def _check_long_enough(part: Recordings, rows: Ints, windows: WindowOptions) -> None:
-    least = windows.segment or windows.window
-    short = rows[part.lengths[rows] < least]
+    short = rows[part.lengths[rows] < windows.least]
     if len(short):
         got = f"{len(short)} shorter series; series {short[0]} has {part.lengths[short[0]]}"
-        raise SourceError(f"{part.origin}: series must hold {least} samples, a segment or a window; got {got}.")
+        raise SourceError(f"{part.origin}: series must hold {windows.least} samples, a segment or a window; got {got}.")
 
 
 def _horizon(steps: Sequence[Ints], options: SequenceOptions) -> int:

@@ -18,6 +18,14 @@ By = Literal["class", "group"]
 Given = Literal["train", "test"]
 
 
+# Whole groups may be drawn that are this share more or fewer series than were asked for, without a word.
+FAR = 0.25
+
+
+class GroupsDifferWarning(UserWarning):
+    """A split drawn by group is not of the size that was asked for."""
+
+
 @dataclass(frozen=True)
 class SplitOptions:
     """validation, test: share or number of series; None: as the data set gives it.
@@ -123,4 +131,7 @@ def _by_group(labels: np.ndarray, groups: np.ndarray, count: int, seed: int, nam
         warnings.simplefilter("ignore", UserWarning)
         splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
         _, drawn = next(iter(splitter.split(known, known, groups)))
+    if abs(len(drawn) - count) > FAR * count:
+        got = f"{name}: {count} of {len(labels)} series were asked for; whole groups make {len(drawn)}."
+        warnings.warn(f"{got} Ask for another share, or draw by class.", GroupsDifferWarning, stacklevel=4)
     return np.asarray(drawn)

@@ -47,6 +47,11 @@ class WindowOptions:
         """Whether every series is a sequence as it is."""
         return self == WindowOptions()
 
+    @property
+    def least(self) -> int:
+        """Samples that a series must hold: a segment's or, where there are none, a window's."""
+        return self.segment or self.window
+
     def steps(self, samples: Ints) -> Ints:
         """Whole windows in so many samples."""
         return np.asarray((samples - self.window) // self.stride + 1)
@@ -54,15 +59,8 @@ class WindowOptions:
     def places(self, lengths: Ints, *, training: bool = False) -> tuple[Ints, Ints, Ints]:
         """Of every sequence: its series, its first sample and its number of steps, (n,) each.
 
-        What is left of a series behind its last whole segment is not used. A series too short for a sequence of one
-        step (of a whole segment, where there are segments) is refused.
+        Every series must hold `least` samples. What is left of it behind its last whole segment is not used.
         """
-        least = self.window if self.segment is None else self.segment
-        short = np.flatnonzero(lengths < least)
-        if len(short):
-            name = "window" if self.segment is None else "segment"
-            got = f"{least}, and {len(short)} series that are shorter; the first, number {short[0]}, has "
-            raise InvalidInput(name, "fit into every series", got + f"{lengths[short[0]]} samples")
         if self.segment is None:
             return np.arange(len(lengths)), np.zeros(len(lengths), dtype=np.int64), self.steps(lengths)
         hop = self.hop if training and self.hop is not None else self.segment

@@ -17,6 +17,7 @@ from firmbound.fitting import Method, Options, fit_stopping_rule
 from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.prefixes import PrefixClassifiers, PrefixFunction
 from firmbound.readers.protocol import EvidenceReader
+from firmbound.scaling import Moments
 from firmbound.series import Missing, Series
 from firmbound.tandem.options import NetworkOptions, TrainingOptions, is_count
 
@@ -232,8 +233,8 @@ def _train_network(wanted: EarlyClassifier, lesson: Lesson, progress: Progress |
     from firmbound.tandem.model import fit_tandem  # torch, which other readers do not wait for
 
     series, train, valid = lesson.series, lesson.train, lesson.valid
-    mean, scale = series.take(train).moments()
-    values = np.asarray((series.values - mean) / scale, dtype=np.float32)
+    scaling = Moments.of(series.values[train], series.observations[train]).scaling()
+    values = scaling(series.values)
     model = fit_tandem(
         values[train],
         lesson.labels[train],
@@ -244,7 +245,7 @@ def _train_network(wanted: EarlyClassifier, lesson: Lesson, progress: Progress |
         training=wanted.training or usual_training(len(train), wanted.seed),
         progress=progress,
     )
-    return model.reading(mean, scale)
+    return model.reading(scaling.mean, scaling.scale)
 
 
 def usual_training(sequences: int, seed: int) -> TrainingOptions:

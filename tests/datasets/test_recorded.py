@@ -1,5 +1,6 @@
 """Recorded data: who is on which side, what a split holds, and one clear error for each kind of bad input."""
 
+import warnings
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,7 @@ import firmbound
 from firmbound.datasets.digits import digits
 from firmbound.datasets.recorded import SequenceOptions, recorded_splits
 from firmbound.datasets.recordings import ArrayRecordings, SourceError
-from firmbound.datasets.splits import SplitOptions, select
+from firmbound.datasets.splits import GroupsDifferWarning, SplitOptions, select
 from firmbound.datasets.windows import WindowOptions
 from firmbound.errors import InvalidInput
 
@@ -82,6 +83,17 @@ def test_rows_are_the_chosen_series_and_their_labels():
         assert [found.names[k] for k in batch.labels] == part.labels[found.series].tolist()
         some = found.rows(slice(3, 9))
         np.testing.assert_array_equal(some.features, batch.features[3:9])
+
+
+def test_groups_that_cannot_make_the_share_are_told_of():
+    groups = np.repeat([0, 1, 2], [100, 10, 10])
+    part = recordings(120, groups=groups)
+    with pytest.warns(GroupsDifferWarning, match="asked for; whole groups make"):
+        select({"train": part, "test": part}, SplitOptions(validation=0.4, by="group"))
+    even = recordings(120, groups=np.arange(120) % 12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        select({"all": even}, SplitOptions(test=0.25, validation=0.33, by="group"))
 
 
 def test_training_sequences_of_sorted_classes_are_mixed_and_mixed_ones_stay():
@@ -201,6 +213,7 @@ def test_held_numbers_never_lengthen_a_series():
         whole(splits["test"])
 
 
+@pytest.mark.filterwarnings("ignore::firmbound.datasets.splits.GroupsDifferWarning")
 def test_the_horizon_is_one_that_validation_sequences_reach_too():
     groups = np.arange(120) % 8
     lengths = np.where(groups == 3, 5, 8)
@@ -218,7 +231,7 @@ def test_many_segments_of_a_long_series_are_cut_from_one_copy():
     values = np.zeros((4, 200_000, 1), dtype=np.float32)
     part = ArrayRecordings("long", np.arange(4) % 2, np.full(4, 200_000), values)
     options = SequenceOptions(WindowOptions(100, 10, 10), split=SplitOptions(test=2, validation=None))
-    with pytest.raises(InvalidInput, match="validation"):
+    with pytest.raises(SourceError, match="long: `validation`"):
         recorded_splits({"all": part}, options)
     parts = {"train": part, "test": part, "validation": part}
     train = recorded_splits(parts, SequenceOptions(WindowOptions(100, 10, 10), split=SplitOptions(validation=None)))
@@ -235,7 +248,7 @@ def test_many_segments_of_a_long_series_are_cut_from_one_copy():
         ({"all": recordings(30, classes=1, origin="one.ts")}, {"test": 0.2}, "one.ts must hold two classes"),
         ({"train": PART, "test": OTHER}, {}, r"a.ts and b.ts must be of the same classes.*'class 3'"),
         ({"train": PART, "test": WIDE}, {}, r"`channels`.* 2 in a.ts and 3 in c.ts"),
-        ({"all": PART}, {}, "`test` must be a share or a number"),
+        ({"all": PART}, {}, "a.ts: `test` must be a share or a number"),
         ({"train": PART, "test": PART}, {"test": 0.2}, "`test` must be null"),
         ({"train": PART, "test": PART}, {"validation": None}, "`validation` must be a share"),
         ({"train": PART, "test": PART, "validation": PART}, {}, "`validation` must be null"),

@@ -125,8 +125,3 @@ def test_impossible_windows_are_refused_by_name(wrong, named):
     with pytest.raises(InvalidInput) as refused:
         WindowOptions(**wrong)
     assert refused.value.name == named
-
-
-def test_a_series_without_a_whole_segment_is_named():
-    with pytest.raises(InvalidInput, match="number 1, has 99 samples"):
-        FORDA.places(np.array([500, 99]))

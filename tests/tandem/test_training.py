@@ -14,6 +14,7 @@ import torch
 import firmbound
 from firmbound.errors import BundleError, InvalidInput, NumericalError
 from firmbound.evaluation.calibration import calibration
+from firmbound.scaling import Moments
 from firmbound.store import StoreDescription, TrajectoryStore, create_store
 from firmbound.tandem.data import ArraySource, StoreSource, shuffled_batches
 from firmbound.tandem.model import TandemModel, fit_tandem, fit_tandem_from
@@ -292,6 +293,24 @@ def test_stores_are_streamed_and_train_like_arrays(tmp_path):
     prior = np.array([0.5, 0.5])
     one, other = (fit_tandem_from(each, validation, prior, SMALL, QUICK) for each in (source, arrays))
     assert same(weights(one), weights(other))
+
+
+def test_a_checkpoint_of_another_scale_is_refused(tmp_path):
+    train = problem(1_000, 1)
+    about = StoreDescription("toy", "train", (1,), 1_000, 8, 2, 4, (0.5, 0.5), True)
+    with create_store(tmp_path / "train.zarr", about) as writer:
+        writer.write(0, train.batch(0))
+
+    def start(scaling):
+        source = StoreSource(TrajectoryStore(tmp_path / "train.zarr"), scaling)
+        return fit_tandem_from(source, source, np.full(2, 0.5), SMALL, QUICK, checkpoint=tmp_path / "check")
+
+    scaling = Moments.of(train.features).scaling()
+    start(scaling)
+    start(scaling)
+    for other in (None, replace(scaling, mean=scaling.mean + 0.1), replace(scaling, scale=scaling.scale * 2)):
+        with pytest.raises(BundleError, match="other data"):
+            start(other)
 
 
 @pytest.mark.parametrize("sequences", [1, 99, 100, 4_001, 9_050])
