@@ -18,7 +18,15 @@ from firmbound.early import saving
 from firmbound.early.drift import Drift, compare
 from firmbound.early.front import FrontPoint, Record
 from firmbound.early.guarantees import fastest_safe, sequences_needed
-from firmbound.early.learning import Lesson, check_settings, encode, learn_evidence, split, usual_method
+from firmbound.early.learning import (
+    Lesson,
+    check_settings,
+    encode,
+    learn_evidence,
+    learn_refinement,
+    split,
+    usual_method,
+)
 from firmbound.early.live import EarlyStream, StreamParts, StreamPool
 from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import FirmboundError, InvalidInput
@@ -27,6 +35,8 @@ from firmbound.fitting import Method, Options, fit_stopping_rule, make_fitter
 from firmbound.posterior import class_prior
 from firmbound.readers.prefixes import Classify
 from firmbound.readers.protocol import EvidenceReader
+from firmbound.readers.refined import RefinedReader
+from firmbound.refinement.options import Refine, RefinementOptions
 from firmbound.series import Missing, Series, is_list_of_series, usual_horizon
 from firmbound.stopping_rule import StoppingRule
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
@@ -68,8 +78,10 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     prefixes (n, t, d); or "posteriors" or "given" if X holds posteriors or evidence (n, T, K) already. costs: the front
     that is fitted beside `cost`, by default nine shares of penalty / T. prior: class probabilities, by default the
     shares of the labels. method: "cfl" or "gp", by default the former for two classes. missing: "skip" leaves out
-    observations with a NaN; time goes on, nothing is learned. validation: share of the sequences that training stops
-    by. held_out: share that is kept away from all fitting, for promises.
+    observations with a NaN; time goes on, nothing is learned. refine: whether evidence learns to remember its past and
+    to mean what it says, as `refinement` has it: "always", "never", or "auto", where decisions on validation sequences
+    get cheaper by it. validation: share of the sequences that training stops by. held_out: share that is kept away from
+    all fitting, for promises.
 
     Series may end at different times: give `lengths` (n,), or a list of arrays (T_i, d). What ends is decided there.
 
@@ -92,6 +104,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         training: TrainingOptions | None = None,
         checkpoints: Any = None,
         missing: Missing = "refuse",
+        refine: Refine = "auto",
+        refinement: RefinementOptions | None = None,
         validation: float = 0.15,
         held_out: float = 0.15,
         seed: int = 0,
@@ -107,6 +121,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.training = training
         self.checkpoints = checkpoints
         self.missing = missing
+        self.refine = refine
+        self.refinement = refinement
         self.validation = validation
         self.held_out = held_out
         self.seed = seed
@@ -128,21 +144,30 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         method = usual_method(len(classes), self.options) if self.method == "auto" else self.method
         make_fitter(method, problem, prior, self.options, seed=self.seed)
-        reader, evidence, why = learn_evidence(self, Lesson(series, labels, train, valid, prior), progress)
-        rule = fit_stopping_rule(
-            evidence,
-            lengths=series.lengths[seen],
-            costs=costs,
-            penalty=self.penalty,
-            prior=prior,
-            method=method,
-            options=self.options,
-            seed=self.seed,
-        )
+
+        def fit_rule(evidence: NDArray[Any]) -> StoppingRule:
+            return fit_stopping_rule(
+                evidence,
+                lengths=series.lengths[seen],
+                costs=costs,
+                penalty=self.penalty,
+                prior=prior,
+                method=method,
+                options=self.options,
+                seed=self.seed,
+            )
+
+        lesson = Lesson(series, labels, train, valid, prior)
+        reader, evidence, why = learn_evidence(self, lesson, progress)
+        reader, evidence, rule, refined = learn_refinement(self, lesson, reader, evidence, fit_rule)
         self.classes_, self.reader_, self.rule_ = classes, reader, rule
         self.remaining_ = RemainingTime.of(rule, evidence, series.lengths[seen])
         self.record_ = self._judge(series.take(kept), labels[kept]) if len(kept) else None
-        self.about_: Mapping[str, Any] = {"sequences": len(labels), "held_out": len(kept), "evidence": why}
+        about = {"sequences": len(labels), "held_out": len(kept), "evidence": why}
+        self.about_: Mapping[str, Any] = about | {
+            "refined": isinstance(reader, RefinedReader),
+            "refinement": refined,
+        }
         return self
 
     @classmethod

@@ -106,6 +106,16 @@ class Series:
         found = evidence[rows, np.maximum(self.seen - 1, 0)]
         return np.where((self.seen > 0)[:, :, None], found, np.zeros(1, dtype=evidence.dtype))
 
+    def gathered(self, evidence: NDArray[Any]) -> NDArray[Any]:
+        """The way back: evidence (n, T, K) after t steps, as evidence after so many observations, then zeros."""
+        observed = np.diff(self.seen, axis=1, prepend=0) > 0
+        if observed.all():
+            return evidence
+        order = np.argsort(~observed, axis=1, kind="stable")
+        found = np.take_along_axis(evidence, order[:, :, None], axis=1)
+        found[np.arange(self.horizon) >= self.observations[:, None]] = 0.0
+        return found
+
 
 def usual_horizon(lengths: Ints) -> int:
     """The last step that enough sequences reach."""

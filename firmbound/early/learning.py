@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_args
@@ -17,14 +18,20 @@ from firmbound.fitting import Method, Options, fit_stopping_rule
 from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.prefixes import PrefixClassifiers, PrefixFunction
 from firmbound.readers.protocol import EvidenceReader
+from firmbound.readers.refined import RefinedReader
+from firmbound.refinement.choice import FEWEST, Contestant, compare
+from firmbound.refinement.cross_fitting import fit_refiner
+from firmbound.refinement.options import Refine, RefinementOptions
 from firmbound.scaling import Moments
 from firmbound.series import Missing, Series
+from firmbound.stopping_rule import StoppingRule
 from firmbound.tandem.options import NetworkOptions, TrainingOptions, is_count
 
 if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier
     from firmbound.tandem.training import Progress
 
+FitRule = Callable[[NDArray[Any]], StoppingRule]
 FOLDS = 5
 # Of a network that nobody chose: observations remembered at most, and steps of training at least.
 USUAL_ORDER = 7
@@ -43,6 +50,8 @@ def check_settings(wanted: EarlyClassifier) -> None:
         ("evidence", reads, f"be {sources}"),
         ("method", _one_of(wanted.method, "auto", "cfl", "gp"), "be 'auto', 'cfl' or 'gp'"),
         ("missing", _one_of(wanted.missing, *get_args(Missing)), f"be one of {get_args(Missing)}"),
+        ("refine", _one_of(wanted.refine, *get_args(Refine)), f"be one of {get_args(Refine)}"),
+        ("refinement", isinstance(wanted.refinement, RefinementOptions | None), "be RefinementOptions, or None"),
         ("seed", is_count(wanted.seed, 0), "be a whole number from 0"),
         ("network", isinstance(wanted.network, NetworkOptions | None), "be NetworkOptions, or None"),
         ("training", isinstance(wanted.training, TrainingOptions | None), "be TrainingOptions, or None"),
@@ -156,6 +165,46 @@ def learn_evidence(
             checkpoints=wanted.checkpoints,
         )
     return reader, _read(reader, series.take(lesson.seen)), why
+
+
+def learn_refinement(
+    wanted: EarlyClassifier, lesson: Lesson, reader: EvidenceReader, evidence: NDArray[Any], fit: FitRule
+) -> tuple[EvidenceReader, NDArray[Any], StoppingRule, str]:
+    """Reader, evidence of the sequences seen and rule, with refinement where it pays or was asked for, and why.
+
+    A network knows its training sequences too well: its evidence is refined, and judged, on validation sequences.
+    """
+    rule = fit(evidence)
+    seen = lesson.series.take(lesson.seen)
+    rows = np.arange(len(lesson.train) if reads_by_network(reader) else 0, len(lesson.seen))
+    labels, part = lesson.labels[lesson.seen[rows]], seen.take(rows)
+    few = f"{len(rows)} sequences are too few to refine by" if len(rows) < FEWEST else ""
+    if wanted.refine == "never" or (wanted.refine == "auto" and few):
+        return reader, evidence, rule, few or "asked for"
+    options = wanted.refinement or RefinementOptions(seed=wanted.seed)
+    given, hears = seen.gathered(evidence), options.inputs == "features"
+    refiner, honest = fit_refiner(
+        given[rows],
+        labels,
+        lengths=part.observations,
+        features=part.values if hears else None,
+        options=options,
+    )
+    found = refiner.refine(given, seen.values if hears else None)
+    found[rows] = honest
+    refined = seen.spread(found)
+    better = fit(refined)
+    choice = compare(
+        Contestant(rule, evidence[rows]), Contestant(better, refined[rows]), labels, part.lengths, wanted.refine
+    )
+    if not choice.refined:
+        return reader, evidence, rule, choice.why
+    return RefinedReader(reader, refiner), refined, better, choice.why
+
+
+def reads_by_network(reader: EvidenceReader) -> bool:
+    """Whether training sequences were used to learn the reader as they are; others are cross-fitted or not learned."""
+    return not isinstance(reader, BeliefReader | PrefixClassifiers | PrefixFunction)
 
 
 def _read(reader: EvidenceReader, series: Series) -> NDArray[Any]:

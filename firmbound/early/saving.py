@@ -19,6 +19,10 @@ from firmbound.publishing import publish
 from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.prefixes import Classify, PrefixClassifiers, PrefixFunction
 from firmbound.readers.protocol import EvidenceReader
+from firmbound.readers.refined import ABOUT, INNER, REFINER, RefinedReader
+from firmbound.readers.refined import KIND as REFINED
+from firmbound.refinement.options import RefinementOptions
+from firmbound.refinement.refiner import Refiner
 from firmbound.stopping_rule import StoppingRule
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 
@@ -26,7 +30,9 @@ if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier
 
 KIND = "early-classifier"
-OPTION_TYPES = {kind.__name__: kind for kind in (NetworkOptions, TrainingOptions, ConvexOptions, ProcessOptions)}
+OPTION_TYPES = {
+    kind.__name__: kind for kind in (NetworkOptions, TrainingOptions, ConvexOptions, ProcessOptions, RefinementOptions)
+}
 
 
 def _load_network(path: Path) -> EvidenceReader:
@@ -75,7 +81,8 @@ def read(
     try:
         params = {name: _from_plain(value) for name, value in header["params"].items()}
         if not isinstance(params["evidence"], str):
-            params["evidence"] = getattr(reader, "estimator", classify)
+            inner = reader.reader if isinstance(reader, RefinedReader) else reader
+            params["evidence"] = getattr(inner, "estimator", classify)
         held_out = {name.removeprefix("held_out/"): part for name, part in arrays.items() if name[:8] == "held_out"}
         return cls.of_parts(
             reader,
@@ -91,6 +98,9 @@ def read(
 
 
 def _read_reader(path: Path, classify: Classify | None, trusted: Sequence[str]) -> EvidenceReader:
+    if (path / ABOUT).is_dir():
+        read_bundle(path / ABOUT, kind=REFINED)
+        return RefinedReader(_read_reader(path / INNER, classify, trusted), Refiner.load(path / REFINER))
     kind = str(read_header(path).get("kind"))
     if kind == "prefix-function":
         return PrefixFunction.load(path, classify)

@@ -1,0 +1,1 @@
+"""Evidence that says more than it was given: memory of its own past, and honesty, learned from labelled sequences."""

@@ -1,0 +1,229 @@
+"""A refiner from labelled sequences, and the refined evidence of those sequences that never saw its own labels.
+
+Readouts are learned walking forward in time: each starts from the one before, and of the past only the listener's
+state is kept. Neighbouring steps need almost the same weights, so weights are learned at some steps and lie on a line
+between. The sequences lie in folds; those of a fold are refined by readouts of the others. The refiner that is handed
+back has the mean of the folds' weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from firmbound.arrays import Floats, Ints, check_lengths, class_labels, finite_array
+from firmbound.errors import InvalidInput
+from firmbound.refinement.echo import Singles
+from firmbound.refinement.listener import Listener, create_listener
+from firmbound.refinement.options import RIDGES, RefinementOptions
+from firmbound.refinement.readout import Readout, ReadoutProblem, losses, refined
+from firmbound.refinement.refiner import Refiner
+from firmbound.scaling import Moments
+from firmbound.trajectories import check_evidence
+
+# Steps at which readouts are learned, at most; steps and sequences by which the ridge is chosen.
+KNOTS, PILOTS, PILOT_SEQUENCES = 18, 4, 5_000
+Progress = Callable[[int, int], None]
+
+
+class Step(NamedTuple):
+    """time: steps so far. rows (m,): who is still there. evidence (m, K) now, columns (m, p): of all before."""
+
+    time: int
+    rows: Ints
+    evidence: NDArray[Any]
+    columns: Singles
+
+
+def fit_refiner(
+    evidence: ArrayLike,
+    labels: ArrayLike,
+    *,
+    lengths: ArrayLike | None = None,
+    features: ArrayLike | None = None,
+    options: RefinementOptions | None = None,
+    progress: Progress | None = None,
+) -> tuple[Refiner, NDArray[np.float32]]:
+    """Learn from evidence (n, T, K) and labels (n,) what evidence and its past say of the class.
+
+    Hands back the refiner, for sequences to come, and the refined evidence of these, each by what the others taught: to
+    fit a stopping rule on. features (n, T, d): where options ask for them.
+
+    >>> refiner, honest = firmbound.fit_refiner(evidence, labels)
+    >>> rule = firmbound.fit_stopping_rule(honest, costs=[0.02])
+    >>> rule.decide(refiner.refine(new_evidence))
+    """
+    chosen = options or RefinementOptions()
+    given = check_evidence(evidence)
+    count, horizon, classes = given.shape
+    known = class_labels("labels", labels, count=count, classes=classes)
+    if len(np.unique(known)) < classes:
+        raise InvalidInput("labels", f"hold every one of {classes} classes", np.unique(known).tolist()[:20])
+    ends = check_lengths(lengths, count=count, horizon=horizon)
+    if (chosen.inputs == "features") != (features is not None):
+        rule = "be given" if features is None else "be left out"
+        raise InvalidInput("features", f"{rule}, since options ask for {chosen.inputs}", type(features).__name__)
+    beside = None
+    if features is not None:
+        beside = finite_array("features", features, ndim=3, shape_words=f"({count}, {horizon}, d)")
+        if beside.shape[:2] != (count, horizon):
+            raise InvalidInput("features", f"have shape ({count}, {horizon}, d)", f"shape {beside.shape}")
+    return cross_fit(given, known, ends, chosen, beside, progress)
+
+
+def cross_fit(
+    evidence: NDArray[Any],
+    labels: Ints,
+    lengths: Ints,
+    options: RefinementOptions,
+    features: NDArray[Any] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Refiner, NDArray[np.float32]]:
+    """The refiner, and refined evidence (n, T, K) of the sequences by readouts that did not see them."""
+    count, horizon, classes = evidence.shape
+    scaling = None if features is None else Moments.of(features, lengths).scaling()
+    listener = create_listener(evidence, lengths, options.units, options.seed, scaling)
+    shares = np.bincount(labels, minlength=classes) / count
+    folds = options.folds_for(labels)
+    learner = _Learner(labels, fold_numbers(labels, folds, options.seed), folds, np.log(shares))
+    ridge = options.ridge or _chosen_ridge(learner, listener, evidence, features, lengths)
+    scales, weights = np.ones(horizon), np.zeros((horizon, listener.columns, classes), dtype=np.float32)
+    honest = np.zeros(evidence.shape, dtype=np.float32)
+    knots, waiting = set(knot_times(horizon).tolist()), list[Step]()
+    before: list[Readout] = []
+    last = int(lengths.max())
+    for step in walk(listener, evidence, features, lengths):
+        waiting.append(step)
+        if step.time not in knots and step.time != last:
+            continue
+        found = learner.fit(step, ridge)
+        for late, between in _between(before or found, found, waiting):
+            honest[late.rows, late.time - 1] = learner.apply(between, late)
+            scales[late.time - 1] = np.mean([one.scale for one in between])
+            weights[late.time - 1] = np.mean([one.weights for one in between], axis=0)
+        before, waiting = found, []
+        if progress is not None:
+            progress(step.time, last)
+    scales[last:], weights[last:] = scales[last - 1], weights[last - 1]
+    return Refiner(listener, scales, weights, ridge), honest
+
+
+def knot_times(horizon: int) -> Ints:
+    """Every step of a few; else the first ones, then ever fewer, up to the last."""
+    if horizon <= KNOTS:
+        return np.arange(1, horizon + 1)
+    return np.unique(np.round(np.linspace(1.0, np.sqrt(horizon), KNOTS) ** 2).astype(np.int64))
+
+
+def _between(
+    before: Sequence[Readout], found: Sequence[Readout], steps: Sequence[Step]
+) -> Iterator[tuple[Step, list[Readout]]]:
+    """For steps after one knot up to the next: readouts of all folds on the line between those of the two."""
+    for place, step in enumerate(steps, start=1):
+        share = place / len(steps)
+        yield (
+            step,
+            [
+                Readout((1 - share) * a.scale + share * b.scale, (1 - share) * a.weights + share * b.weights)
+                for a, b in zip(before, found, strict=True)
+            ],
+        )
+
+
+def walk(
+    listener: Listener, evidence: NDArray[Any], features: NDArray[Any] | None, lengths: Ints, most: int | None = None
+) -> Iterator[Step]:
+    """The sequences, or the first `most`, step by step."""
+    rows = np.arange(min(most or len(evidence), len(evidence)))
+    past = listener.start(len(rows))
+    for time in range(1, evidence.shape[1] + 1):
+        stay = lengths[rows] >= time
+        if not stay.all():
+            rows, past = rows[stay], type(past)(*(part[stay] for part in past))
+        if not len(rows):
+            return
+        now = evidence[rows, time - 1]
+        past, columns = listener.hear(past, time, now, None if features is None else features[rows, time - 1])
+        yield Step(time, rows, now, columns)
+
+
+def fold_numbers(labels: Ints, folds: int, seed: int) -> Ints:
+    """A fold for each sequence, every class spread evenly.  (n,) -> (n,) in 0..folds-1."""
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    numbers = np.empty(len(labels), dtype=np.int64)
+    numbers[order] = np.arange(len(labels)) % folds
+    return numbers
+
+
+class _Learner:
+    """Readouts of all folds at one time, each learned from the sequences that are not in it."""
+
+    def __init__(self, labels: Ints, fold: Ints, folds: int, log_shares: Floats) -> None:
+        self.labels, self.fold, self.folds, self.log_shares = labels, fold, folds, log_shares
+        self._latest: list[Readout | None] = [None] * folds
+
+    def forget(self) -> None:
+        """Start from nothing again."""
+        self._latest = [None] * self.folds
+
+    def fit(self, step: Step, ridge: float) -> list[Readout]:
+        """Readouts for columns as they come; inside, columns have mean 0 and deviation 1."""
+        _, rows, now, columns = step
+        centre, spread = columns.mean(axis=0), columns.std(axis=0)
+        spread = np.where(spread > 1e-5, spread, np.inf).astype(np.float32)
+        centre[0], spread[0] = 0.0, 1.0
+        even = (columns - centre) / spread
+
+        def solve(fold: int) -> Readout:
+            others = self.fold[rows] != fold
+            problem = ReadoutProblem(now[others], even[others], self.labels[rows[others]], self.log_shares)
+            return problem.solve(ridge, self._latest[fold])
+
+        with ThreadPoolExecutor(self.folds) as pool:
+            found = list(pool.map(solve, range(self.folds)))
+        self._latest = list(found)
+        return [_as_they_come(one, centre, spread) for one in found]
+
+    def apply(self, found: Sequence[Readout], step: Step) -> NDArray[np.float32]:
+        """Evidence of every sequence by the readout of its own fold."""
+        honest = np.empty(step.evidence.shape, dtype=np.float32)
+        for fold, one in enumerate(found):
+            own = self.fold[step.rows] == fold
+            honest[own] = refined(step.evidence[own], step.columns[own], one)
+        return np.asarray(honest - honest.max(axis=1, keepdims=True))
+
+
+def _as_they_come(found: Readout, centre: Singles, spread: Singles) -> Readout:
+    weights = found.weights / spread[:, None]
+    weights[0] -= centre @ weights
+    return Readout(found.scale, weights)
+
+
+def _chosen_ridge(
+    learner: _Learner, listener: Listener, evidence: NDArray[Any], features: NDArray[Any] | None, lengths: Ints
+) -> float:
+    """The ridge under which held-out labels are likeliest, at a few times together; looked for from the middle on."""
+    times = np.linspace(lengths.max() / PILOTS, lengths.max(), PILOTS).round().astype(int).tolist()
+    steps = [step for step in walk(listener, evidence, features, lengths, PILOT_SEQUENCES) if step.time in times]
+    found: dict[int, float] = {}
+
+    def loss(place: int) -> float:
+        if place not in found:
+            found[place] = 0.0
+            for step in steps:
+                honest = learner.apply(learner.fit(step, RIDGES[place]), step)
+                found[place] += float(losses(honest, learner.labels[step.rows], learner.log_shares).sum())
+            learner.forget()
+        return found[place]
+
+    place = 1
+    for direction in (1, -1):
+        while 0 <= place + direction < len(RIDGES) and loss(place + direction) < loss(place):
+            place += direction
+    return RIDGES[place]

@@ -1,0 +1,68 @@
+"""A memory that needs no training: a recurrent network with random weights, whose units forget at different speeds.
+
+Its units are causal functions of all that came before, fast and slow, nearly linear and bent. What they tell about the
+class is read off by weights that are learned (see `readout`): a convex problem with one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Singles = NDArray[np.float32]
+
+# Of random weights: how much of the units' own state comes back, logarithms of the least and largest weight of the
+# inputs, size of the biases, and the slowest unit's share of news. Measured in benchmarks/refinement_options.py.
+RETURN = 0.95
+INPUT_SIZE = (np.log(0.15), np.log(1.4))
+BIAS = 0.4
+SLOWEST = 0.05
+
+
+@dataclass(frozen=True)
+class EchoNetwork:
+    """h_t = (1 - news) h_{t-1} + news tanh(h_{t-1} back + u_t taken + bias).  (m, d) inputs -> (m, N) units.
+
+    back (N, N), taken (d, N), bias (N,), news (N,).
+    """
+
+    back: Singles
+    taken: Singles
+    bias: Singles
+    news: Singles
+
+    @classmethod
+    def create(cls, dimension: int, units: int, seed: int) -> EchoNetwork:
+        random = np.random.default_rng(seed)
+        back = random.standard_normal((units, units)) * (RETURN / np.sqrt(units))
+        sizes = np.exp(random.uniform(*INPUT_SIZE, units))
+        taken = random.standard_normal((dimension, units)) * sizes / np.sqrt(max(1.0, dimension / 2))
+        bias = BIAS * random.standard_normal(units)
+        news = np.exp(random.uniform(np.log(SLOWEST), 0.0, units))
+        return cls(*(part.astype(np.float32) for part in (back, taken, bias, news)))
+
+    @property
+    def units(self) -> int:
+        return len(self.bias)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.taken)
+
+    def advance(self, units: Singles, inputs: Singles) -> Singles:
+        """One step: units (m, N) and inputs (m, d) -> units (m, N)."""
+        heard = units @ self.back
+        heard += inputs @ self.taken
+        heard += self.bias
+        np.tanh(heard, out=heard)
+        heard -= units
+        heard *= self.news
+        heard += units
+        return heard
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        return {"back": self.back, "taken": self.taken, "bias": self.bias, "news": self.news}
