@@ -14,8 +14,9 @@ from firmbound.evaluation.risk import realised_risk
 from firmbound.refinement.options import Refine
 from firmbound.stopping_rule import StoppingRule
 
-# Refinement is taken if it lowers what decisions cost by this many standard errors.
-SURE = 2.0
+# Refinement is taken if it lowers what decisions cost by this many standard errors, and by this share: less is not
+# worth a model more.
+SURE, WORTH = 2.0, 0.01
 # Sequences below which nothing is refined unless asked for.
 FEWEST = 100
 
@@ -61,7 +62,7 @@ def compare(plain: Contestant, refined: Contestant, labels: Ints, lengths: Ints,
     before, after = (one.paid(labels, lengths) for one in (plain, refined))
     relative = ((after - before) / before.mean(axis=1, keepdims=True)).mean(axis=0)
     change = mean_of(relative)
-    better = change.value < -SURE * change.standard_error
+    better = change.value < -max(SURE * change.standard_error, WORTH)
     chosen = refine == "always" or (refine == "auto" and better)
     costs = plain.rule.costs
     most = int(np.argmax(np.abs(after.mean(axis=1) / before.mean(axis=1) - 1.0)))
