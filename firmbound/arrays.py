@@ -20,6 +20,10 @@ def is_real(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
+def is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 def any_array(name: str, values: Any, words: str) -> NDArray[Any]:
     """`values` as an array of any kind; what is none, such as rows of different lengths, is refused."""
     try:

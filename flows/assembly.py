@@ -11,8 +11,10 @@ from firmbound.early.remaining_time import RemainingTime
 from firmbound.early_classifier import EarlyClassifier
 from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.protocol import EvidenceReader
+from firmbound.readers.refined import RefinedReader
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
+from flows.evidence import choice_of, refiner_of
 from flows.params import LearnedEvidence, Params
 from flows.stage import stage_folder
 
@@ -48,19 +50,30 @@ def assemble(
         reader = TandemModel.load(stage_folder(dataset, "tandem") / "network")
         network, training = section.options()
         learned = {"evidence": "network", "network": network, "training": training}
+    refiner, choice = refiner_of(dataset), choice_of(dataset)
+    if refiner is not None:
+        reader = RefinedReader(reader, refiner)
     return EarlyClassifier.of_parts(
         reader,
         rule,
         classes=np.array(names) if names else np.arange(rule.problem.classes),
         remaining=RemainingTime.of(rule, train[some], lengths[0][some]),
         record=Record.of(rule, test, truth=labels, lengths=lengths[1]),
-        about={"name": dataset, "sequences": len(train), "held_out": len(test)},
+        about={
+            "name": dataset,
+            "sequences": len(train),
+            "held_out": len(test),
+            "refined": choice["refined"],
+            "refinement": choice["why"],
+        },
         cost=float(rule.costs[len(rule.costs) // 2]),
         penalty=fitted.penalty,
         costs=rule.costs.tolist(),
         prior=rule.prior.tolist(),
         method=fitted.method,
         options=fitted.options(),
+        refine=params.refinement[dataset].refine,
+        refinement=params.refinement[dataset].options(),
         seed=fitted.seed,
         **learned,
     )

@@ -5,7 +5,7 @@ from prefect import flow, get_run_logger
 
 from firmbound.continuation.surface import worst_facts
 from firmbound.fitting import fit_from_slices, make_fitter
-from firmbound.store import TrajectoryStore
+from flows.evidence import evidence_store
 from flows.params import Params
 from flows.progress import progress
 from flows.runners import PrefectSchedule
@@ -17,7 +17,7 @@ from flows.stage import main, reports_failure, stage_folder
 def boundary_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/boundary, a bundle with the fitted rule."""
     section = params.boundary[dataset]
-    store = TrajectoryStore(stage_folder(dataset, "tandem") / f"{section.fit_on}.zarr")
+    store = evidence_store(dataset, section.fit_on)
     about = store.description
     prior = np.array(about.prior)
     problem = section.decision_problem(classes=about.classes, horizon=about.horizon)

@@ -55,11 +55,12 @@ def check_dataset_name(params: Params, dataset: str) -> str:
 def _check_dataset(params: Params, dataset: str) -> None:
     if dataset in TAKEN_NAMES or "/" in dataset or dataset.startswith("."):
         raise ParameterError("datasets", f"be names of folders, other than {TAKEN_NAMES}", repr(dataset))
-    for name in ("features", "tandem", "boundary"):
+    for name in ("features", "tandem", "refinement", "boundary"):
         if dataset not in getattr(params, name):
             raise ParameterError(f"{name}.{dataset}", "be given, since `datasets` names it", "nothing")
     section = params.features[dataset]
     try:
+        _check_refinement(params, dataset)
         if isinstance(section, RecordedFeatures):
             _check_recorded(section, params, dataset)
             return
@@ -88,6 +89,13 @@ def _check_recorded(section: RecordedFeatures, params: Params, dataset: str) -> 
         raise InvalidInput(
             "evidence", f"{rule} (tandem.{dataset}; features.{dataset} holds {section.held})", evidence.evidence
         )
+
+
+def _check_refinement(params: Params, dataset: str) -> None:
+    options = params.refinement[dataset].options()
+    if options.inputs == "features" and isinstance(params.tandem[dataset], GivenEvidence):
+        rule = f"be evidence, since decisions are made from evidence alone (tandem.{dataset})"
+        raise InvalidInput("inputs", rule, options.inputs)
 
 
 def check_frames(section: VideoFeatures) -> None:

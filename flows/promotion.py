@@ -14,6 +14,7 @@ from firmbound.evaluation.estimates import mean_of
 from firmbound.evaluation.risk import realised_risk
 from firmbound.posterior import posterior
 from firmbound.readers.beliefs import BeliefReader
+from firmbound.readers.refined import RefinedReader
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Decisions
 
@@ -62,8 +63,9 @@ def of_store(test: TrajectoryStore) -> Parts:
         for shard in range(test.description.shards):
             rows = test.description.rows(shard)
             values = test.read(name, rows)
-            if isinstance(classifier.reader_, BeliefReader) and classifier.reader_.form == "posteriors":
-                values = posterior(values, classifier.reader_.shares)
+            reader = classifier.reader_.reader if isinstance(classifier.reader_, RefinedReader) else classifier.reader_
+            if isinstance(reader, BeliefReader) and reader.form == "posteriors":
+                values = posterior(values, reader.shares)
             yield values, labels[rows], lengths[rows]
 
     return parts

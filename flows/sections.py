@@ -14,6 +14,7 @@ from firmbound.continuation.surface import Statistic
 from firmbound.costs import DecisionProblem
 from firmbound.datasets import GeneratedProblem, autoregressive, gaussian, oscillating
 from firmbound.devices import Device
+from firmbound.refinement.options import Inputs, Refine, RefinementOptions
 from firmbound.tandem.options import (
     Activation,
     Integrator,
@@ -159,6 +160,20 @@ class LearnedEvidence(Section):
 Tandem = Annotated[GivenEvidence | LearnedEvidence, Field(discriminator="evidence")]
 
 
+class Refinement(Section):
+    """The keys of RefinementOptions, and whether they are used."""
+
+    refine: Refine
+    inputs: Inputs
+    units: PositiveInt
+    folds: Annotated[int, Field(ge=2)] | None
+    ridge: PositiveFloat | None
+    seed: NonNegativeInt
+
+    def options(self) -> RefinementOptions:
+        return RefinementOptions(**self.model_dump(exclude={"refine"}))
+
+
 class BoundarySection(Section):
     """The decision problem, whatever estimates its continuation risk."""
 
@@ -261,6 +276,7 @@ class Params(Section):
     runner: Runner
     features: dict[str, Features]
     tandem: dict[str, Tandem]
+    refinement: dict[str, Refinement]
     boundary: dict[str, Boundary]
     evaluation: Evaluation
     tuning: Tuning

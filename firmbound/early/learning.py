@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats, Ints, any_array, is_real
+from firmbound.arrays import Floats, Ints, any_array, is_count, is_real
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.errors import InvalidInput
 from firmbound.evaluation.risk import realised_risk
@@ -25,7 +25,7 @@ from firmbound.refinement.options import Refine, RefinementOptions
 from firmbound.scaling import Moments
 from firmbound.series import Missing, Series
 from firmbound.stopping_rule import StoppingRule
-from firmbound.tandem.options import NetworkOptions, TrainingOptions, is_count
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
 
 if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier

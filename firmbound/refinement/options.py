@@ -7,9 +7,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from firmbound.arrays import Ints, is_real
+from firmbound.arrays import Ints, is_count, is_real
 from firmbound.errors import InvalidInput
-from firmbound.tandem.options import is_count
 
 Refine = Literal["auto", "always", "never"]
 Inputs = Literal["evidence", "features"]

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from firmbound.arrays import is_count
 from firmbound.devices import Device
 from firmbound.errors import InvalidInput
 
@@ -52,10 +53,6 @@ class NetworkOptions:
 
 
 COUNTS = ("projection", "hidden", "blocks", "heads", "feed_forward", "units")
-
-
-def is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 @dataclass(frozen=True)

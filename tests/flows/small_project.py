@@ -16,6 +16,7 @@ import yaml
 from tests.test_architecture import ROOT
 
 DECISION = {"penalty": 10.0, "costs": [0.1, 0.5], "delay": None, "fit_on": "train", "device": "auto", "seed": 0}
+REFINEMENT = {"refine": "auto", "inputs": "evidence", "units": 12, "folds": None, "ridge": None, "seed": 0}
 LEARNED = {
     "evidence": "learned",
     "network": {
@@ -97,6 +98,12 @@ SMALL = {
         "tiny3": {"evidence": "given"},
         "learned": LEARNED,
         "spoken": LEARNED | {"network": LEARNED["network"] | {"order": 2, "dropout": 0.1}},
+    },
+    "refinement": {
+        "tiny2": REFINEMENT,
+        "tiny3": REFINEMENT | {"refine": "never"},
+        "learned": REFINEMENT | {"refine": "always", "inputs": "features"},
+        "spoken": REFINEMENT | {"refine": "always"},
     },
     "boundary": {
         "tiny2": DECISION
