@@ -16,7 +16,7 @@ from firmbound.report.page import Section, render_page
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Batch
-from flows.gate import refusal
+from flows.gate import alarms, overview, refusal
 from flows.params import Params
 from flows.results import log_results
 from flows.stage import main, reports_failure, stage_folder
@@ -45,6 +45,7 @@ def report_flow(dataset: str, params: Params) -> None:
         "doubt": doubt_at_decisions(rule, some),
         "evidence": params.tandem[dataset].evidence,
         "temperature": temperature(dataset),
+        "risks": overview(honesty["risk"]),
         "warnings": warnings(dataset, honesty),
     }
     with publish(stage_folder(dataset, "report")) as folder:
@@ -67,6 +68,7 @@ def warnings(dataset: str, honesty: dict[str, Any]) -> list[str]:
     refused = refusal(dataset)
     if refused is not None:
         found.append(f"This model was registered, but did not become champion: {refused}.")
+    found += alarms(honesty["risk"])
     if honesty["saturated"]:
         found.append(
             f"Ratios reach {honesty['largest_ratio']:.0f} nats. Beyond {SATURATION:.0f} hardly any sequence tells "
@@ -129,7 +131,8 @@ def make_sections(
             "risk_curves",
             "Risk of each rule",
             "Static thresholds trace a curve as the threshold moves; the fitted rule should lie at or below its lowest "
-            "point. Circles are believed, crosses realised.",
+            "point. Circles are believed, crosses realised. A rule is chosen by the crosses; a long line between the "
+            "two says that beliefs are not honest.",
             figures.risk_curves(rows),
         ),
         Section(

@@ -61,5 +61,5 @@ def risk_gap(decisions: Decisions, believed: Floats, labels: Ints, problem: Deci
 
 
 def in_words(cost: float, believed: float, realised: float, error: float) -> str:
-    """At one cost, the two risks with the standard error of the realised one."""
-    return f"at a cost of {cost:g} the rule believes {believed:.3f} and pays {realised:.3f} ± {error:.3f}"
+    """What a rule believes and pays at one cost, with the standard error of the latter."""
+    return f"at a cost of {cost:g} it believes {believed:.3f} and pays {realised:.3f} ± {error:.3f}"

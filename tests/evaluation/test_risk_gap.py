@@ -93,4 +93,4 @@ def test_made_up_evidence_is_found_out():
 
 
 def test_words_hold_both_risks():
-    assert in_words(0.02, 1.6816, 3.3093, 0.0216) == "at a cost of 0.02 the rule believes 1.682 and pays 3.309 ± 0.022"
+    assert in_words(0.02, 1.6816, 3.3093, 0.0216) == "at a cost of 0.02 it believes 1.682 and pays 3.309 ± 0.022"
