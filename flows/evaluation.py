@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from prefect import flow
 
 from firmbound.arrays import Floats, Ints
-from firmbound.baselines.static_threshold import sweep, threshold_grid, tune_threshold
+from firmbound.baselines.static_threshold import sweep, threshold_grid, tune_thresholds
 from firmbound.datasets import GaussianProblem
 from firmbound.evaluation.boundary import continuation_interval
 from firmbound.evaluation.estimates import mean_of, relative_excess
@@ -140,9 +140,11 @@ def score_static(
     (seen, truth), (evidence, labels), (of_train, of_test) = train, test, ends
     grid = [float(a) for a in threshold_grid(seen, options.thresholds, of_train)]
     swept = sweep(evidence, grid, of_test)
-    for cost in rule.costs.tolist():
-        paid = tune_threshold(seen, partial(_average_paid, truth, rule, cost), options.thresholds, of_train)
-        believed = tune_threshold(seen, partial(_average_believed, seen, rule, cost), options.thresholds, of_train)
+    costs = rule.costs.tolist()
+    measures = [partial(_average_paid, truth, rule, cost) for cost in costs]
+    measures += [partial(_average_believed, seen, rule, cost) for cost in costs]
+    tuned = tune_thresholds(seen, measures, options.thresholds, of_train)
+    for cost, paid, believed in zip(costs, tuned[: len(costs)], tuned[len(costs) :], strict=True):
         cases = [(a, decisions, "") for a, decisions in zip(grid, swept, strict=True)]
         for best, mark in ((paid, "chosen"), (believed, "least_believed")):
             cases.append((best.threshold, best.decide(evidence, of_test), mark))
