@@ -108,7 +108,7 @@ def summary(params: Params) -> str:
         lines.append(f"\n  {dataset}")
         for cost, ours in ((name, found) for name, found in metrics.items() if name.startswith("cost")):
             optimum = f", {100 * ours['regret']:.3f} % above the exact optimum" if "regret" in ours else ""
-            alarm = next((f", {name.upper()}" for name in ("overconfident", "underconfident") if ours[name]), "")
+            alarm = next((f" ({name})" for name in ("overconfident", "underconfident") if ours[name]), "")
             lines.append(
                 f"    {cost}: {ours['mean_time']:.1f} observations, {100 * ours['error_rate']:.2f} % wrong, "
                 f"risk {ours['realised_risk']:.3f} ± {ours['realised_risk_error']:.3f}, "

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +14,13 @@ from flows.evaluation import score_rule, score_static, write_results
 from flows.gate import alarms, overview, refusal
 from flows.honesty import judge_calibration, judge_risks
 from flows.params import Evaluation
+from flows.pipeline import summary
+from flows.registry import Standing
 from flows.stage import stage_folder
 
 COSTS = [0.05, 0.5]
+# Importing MLflow warns; that is its to mend.
+pytestmark = pytest.mark.filterwarnings("default")
 OPTIONS = Evaluation(thresholds=20, calibration_limit=0.05, risk_gap_limit=0.05)
 
 
@@ -156,3 +161,15 @@ def test_an_overview_names_both_risks_at_every_cost(made_up, exact):
             assert told in said
         assert ("The two agree" in said) == agree
     assert not alarms(exact.honesty(True)["risk"])
+
+
+def test_the_summary_says_what_is_paid_and_who_is_overconfident(made_up, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = stage_folder("some", "evaluation")
+    folder.mkdir(parents=True)
+    write_results(folder, made_up.rule, None, made_up.rows, made_up.honesty(False))
+    monkeypatch.setattr("flows.results.standing", lambda _: Standing("firmbound-some", "1", ["champion"], "promoted"))
+    said = summary(SimpleNamespace(datasets=["some"]))
+    for row in made_up.rows[:2]:
+        paid = f"risk {row['realised_risk']:.3f} ± {row['realised_risk_error']:.3f}"
+        assert f"{paid}, believed {row['aapr']:.3f} (overconfident)" in said
