@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from firmbound.early_classifier import EarlyClassifier
 
 app = typer.Typer(
@@ -76,6 +74,7 @@ def fit(
         from firmbound.errors import InvalidInput
         from firmbound.tandem.options import NetworkOptions
         from flows.cli_data import read_data
+        from flows.cli_tables import show_front
         from flows.progress import progress
 
         if folder.exists():
@@ -102,7 +101,7 @@ def fit(
         classifier.save(folder)
         if classifier.record_ is not None:
             points = classifier.record_.points(classifier.rule_)
-            _show(_front_table(classifier, points, f"on {classifier.record_.sequences:,} held-out series"))
+            show_front(points, classifier.cost, f"on {classifier.record_.sequences:,} held-out series")
         print(f"evidence: {classifier.about_['evidence']}; saved in {folder}", file=sys.stderr)
 
 
@@ -139,7 +138,7 @@ def front(
     data: Data,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of a table.")] = False,
 ) -> None:
-    """Error, time and risk at every cost of the front, on labelled series.
+    """Error, time, believed and realised risk at every cost of the front, on labelled series.
 
     **Example**: `firmbound front models:/firmbound-gauss2@champion test.npz`
     """
@@ -147,14 +146,16 @@ def front(
         from dataclasses import asdict
 
         from flows.cli_data import read_data, reads_beliefs
+        from flows.cli_tables import say_alarms, show_front
 
         classifier = _load(model)
         X, y, lengths = read_data(data, labels=True, beliefs=reads_beliefs(classifier))
         points = classifier.front(X, y, lengths)
         if as_json:
             print(json.dumps([asdict(point) for point in points]))
+            say_alarms(points)
         else:
-            _show(_front_table(classifier, points, f"on {len(X):,} series"))
+            show_front(points, classifier.cost, f"on {len(X):,} series")
 
 
 @app.command()
@@ -195,6 +196,7 @@ def drift(
     """
     with one_line_errors():
         from flows.cli_data import read_data, reads_beliefs
+        from flows.cli_tables import show_table
 
         classifier = _load(model, cost)
         found = classifier.drift(*read_data(data, labels=False, beliefs=reads_beliefs(classifier)), level)
@@ -209,7 +211,7 @@ def drift(
             for change in found.changes
         ]
         title = f"{found.new:,} new series against {found.held_out:,} held-out ones"
-        _show(_table(title, ["what", "then", "now", "p, corrected", "changed"], rows))
+        show_table(title, ["what", "then", "now", "p, corrected", "changed"], rows)
     if found.found:
         raise typer.Exit(3)
 
@@ -269,6 +271,7 @@ def models(
     with one_line_errors():
         from dataclasses import asdict
 
+        from flows.cli_tables import show_table
         from flows.registry import standings
 
         found = standings()
@@ -278,7 +281,7 @@ def models(
             print("The registry holds no model of firmbound yet: `make run` or `firmbound register`.")
         else:
             rows = [[one.name, one.version, ", ".join(one.aliases), one.reason] for one in found]
-            _show(_table("registered models", ["model", "version", "alias", "why"], rows))
+            show_table("registered models", ["model", "version", "alias", "why"], rows)
 
 
 @contextmanager
@@ -321,36 +324,6 @@ def _load(
     if error is not None:
         return classifier.at_error(error)
     return classifier if time is None else classifier.at_time(time)
-
-
-def _front_table(classifier: "EarlyClassifier", points: list[Any], where: str) -> "Table":
-    rows = [
-        [
-            f"{p.cost:g}" + (" *" if p.cost == classifier.cost else ""),
-            f"{p.mean_time:.2f} ± {p.mean_time_error:.2f}",
-            f"{100 * p.error:.2f} % ({100 * p.error_low:.2f} to {100 * p.error_high:.2f})",
-            f"{p.risk:.3f} ± {p.risk_error:.3f}",
-        ]
-        for p in points
-    ]
-    return _table(f"the front {where}; * this cost", ["cost", "observations", "wrong (95 %)", "risk"], rows)
-
-
-def _table(title: str, columns: list[str], rows: list[list[str]]) -> "Table":
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _show(table: "Table") -> None:
-    from rich.console import Console
-
-    Console().print(table)
 
 
 if __name__ == "__main__":

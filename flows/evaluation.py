@@ -2,38 +2,37 @@
 
 import csv
 import json
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from prefect import flow
 
 from firmbound.arrays import Floats, Ints
-from firmbound.baselines.static_threshold import sweep, threshold_grid, tune_threshold
+from firmbound.baselines.static_threshold import sweep, threshold_grid, tune_thresholds
 from firmbound.datasets import GaussianProblem
 from firmbound.evaluation.boundary import continuation_interval
-from firmbound.evaluation.calibration import calibration, reliability
 from firmbound.evaluation.estimates import mean_of, relative_excess
-from firmbound.evaluation.risk import believed_risk
+from firmbound.evaluation.risk import believed_risk, realised_risk
+from firmbound.evaluation.risk_gap import Alarm
 from firmbound.evaluation.score import Score, score
 from firmbound.oracle import Oracle, solve_gaussian
-from firmbound.posterior import posterior
 from firmbound.publishing import publish
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Decisions
 from flows.assembly import assemble
-from flows.params import GeneratedFeatures, LearnedEvidence, Params
+from flows.evidence import choice_of, evidence_store
+from flows.honesty import Row, is_judged, judge_calibration, judge_risks
+from flows.params import Evaluation, GeneratedFeatures, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
 
-Row = dict[str, Any]
-HEADLINES = ("mean_time", "error_rate", "realised_risk", "aapr", "expected_risk", "excess", "regret")
-ENOUGH = 500  # sequences
+RISKS = ("realised_risk", "realised_risk_error", "aapr", "aapr_error")
+HEADLINES = ("mean_time", "error_rate", *RISKS, "risk_gap", "risk_gap_error", "expected_risk", "excess", "regret")
 CALIBRATION = "calibration"  # beside the costs in metrics.json
 
 
@@ -41,33 +40,34 @@ CALIBRATION = "calibration"  # beside the costs in metrics.json
 @reports_failure
 def evaluation_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/evaluation: metrics, rows.json (every rule and threshold), calibration.json and a curve."""
-    source = stage_folder(dataset, "tandem")
     rule = StoppingRule.load(stage_folder(dataset, "boundary"))
     # What the rule was fitted on is what rivals are tuned on.
-    train, test = (TrajectoryStore(source / f"{split}.zarr") for split in (params.boundary[dataset].fit_on, "test"))
+    train, test = (evidence_store(dataset, split) for split in (params.boundary[dataset].fit_on, "test"))
     evidence, labels, seen = test.evidence(), test.labels, train.evidence()
     ends = (train.lengths, test.lengths)
     exact = exact_evidence(dataset, params, evidence)
+    limits, judged = params.evaluation, is_judged(dataset, params)
     with progress(f"{dataset}: scoring {len(labels):,} test sequences") as advance:
         oracle = work_task(solve_oracle, f"{dataset} oracle").submit(params, dataset, rule)
         static = work_task(score_static, f"{dataset} static thresholds").submit(
-            rule, seen, evidence, labels, ends, params.evaluation.thresholds
+            rule, (seen, train.labels), (evidence, labels), ends, limits
         )
         per_cost = [
             work_task(score_rule, f"{dataset} cost {cost:g}").submit(
-                rule, oracle, evidence, exact, labels, ends[1], cost
+                rule, oracle, evidence, exact, labels, ends[1], cost, limits.risk_gap_limit
             )
             for cost in rule.costs.tolist()
         ]
         honesty = work_task(judge_calibration, f"{dataset} calibration").submit(
-            evidence, labels, ends[1], rule.prior, limit_of(dataset, params)
+            evidence, labels, ends[1], rule.prior, limits.calibration_limit if judged else None
         )
         rows: list[Row] = []
         for done, future in enumerate([*per_cost, static], start=1):
             rows += future.result()
             advance(done, len(per_cost) + 1)
+    found = honesty.result() | {"risk": judge_risks(rows, limits.risk_gap_limit, judged)}
     with publish(stage_folder(dataset, "evaluation")) as folder:
-        write_results(folder, rule, oracle.result(), rows, honesty.result())
+        write_results(folder, rule, oracle.result(), rows, found)
         names = test.description.names
         assemble(dataset, params, rule, seen, evidence, labels, ends, names).save(folder / "classifier")
 
@@ -86,42 +86,9 @@ def exact_evidence(dataset: str, params: Params, evidence: NDArray[Any]) -> NDAr
     section = params.features[dataset]
     if not isinstance(section, GeneratedFeatures) or not section.problem("test").exact:
         return None
-    if isinstance(params.tandem[dataset], LearnedEvidence):
+    if isinstance(params.tandem[dataset], LearnedEvidence) or choice_of(dataset)["refined"]:
         return TrajectoryStore(stage_folder(dataset, "features") / "test.zarr").evidence()
     return evidence
-
-
-def limit_of(dataset: str, params: Params) -> float | None:
-    """Evidence that was learned is held to a limit; what is given is shown as it is."""
-    learned = isinstance(params.tandem[dataset], LearnedEvidence)
-    return params.evaluation.calibration_limit if learned else None
-
-
-def judge_calibration(evidence: NDArray[Any], labels: Ints, ends: Ints, prior: Floats, limit: float | None) -> Row:
-    """How far beliefs can be trusted at each t, and whether they pass: what report and registry go by."""
-    found = calibration(evidence, labels, prior, ends)
-    horizon, judged = int(ends.max()), _judged(ends)
-    drawn = sorted({1, max(1, horizon // 5), max(1, horizon // 2), horizon})
-    there = {t: ends >= t for t in drawn}
-    curves = {
-        str(t): asdict(reliability(posterior(evidence[here, t - 1], prior), labels[here])) for t, here in there.items()
-    }
-    return {
-        "error": found.error.tolist(),
-        "chance": found.chance.tolist(),
-        "negative_log_likelihood": found.negative_log_likelihood.tolist(),
-        "largest_ratio": found.largest_ratio,
-        "saturated": found.saturated,
-        "limit": limit,
-        "judged": judged,
-        "passes": limit is None or bool((found.error - found.chance)[:judged].max() <= limit),
-        "reliability": {t: {name: array.tolist() for name, array in curve.items()} for t, curve in curves.items()},
-    }
-
-
-def _judged(ends: Ints) -> int:
-    """The last step that enough test sequences reach to tell an error of calibration from chance."""
-    return int(np.sort(ends)[::-1][min(ENOUGH, len(ends)) - 1])
 
 
 def score_rule(
@@ -132,10 +99,11 @@ def score_rule(
     labels: Ints,
     ends: Ints,
     cost: float,
+    limit: float,
 ) -> list[Row]:
     """The fitted rule at one cost and, on the same sequences, the optimum; risks are counted with exact evidence."""
     chosen = rule.decide(evidence, cost=cost, lengths=ends)
-    row = _row("firmbound", chosen, _score(rule, chosen, evidence, labels, cost))
+    row = _row("firmbound", chosen, _score(rule, chosen, evidence, labels, cost), limit)
     if exact is None:
         return [row]
     ours = believed_risk(chosen, exact, rule.prior, rule.problem, cost)
@@ -152,33 +120,46 @@ def score_rule(
         "regret": regret.value / bayes,
         "regret_error": regret.standard_error / bayes,
     }
-    optimum = _row("optimum", best, _score(rule, best, exact, labels, cost)) | {"bayes_risk": bayes}
+    optimum = _row("optimum", best, _score(rule, best, exact, labels, cost), limit) | {"bayes_risk": bayes}
     return [row, optimum]
 
 
 def score_static(
     rule: StoppingRule,
-    train: NDArray[Any],
-    evidence: NDArray[Any],
-    labels: Ints,
+    train: tuple[NDArray[Any], Ints],
+    test: tuple[NDArray[Any], Ints],
     ends: tuple[Ints, Ints],
-    count: int,
+    options: Evaluation,
 ) -> list[Row]:
-    """A sweep of thresholds at every cost, and the one of least believed risk on *training* data, marked chosen."""
+    """A sweep of thresholds at every cost, and those that are best on *training* data. train, test: evidence, labels.
+
+    A rule is chosen by what it pays, so the one of least realised risk is marked `chosen`; the one of least believed
+    risk, `least_believed`, is there for comparisons of AAPR alone.
+    """
     rows = []
-    of_train, of_test = ends
-    grid = [float(a) for a in threshold_grid(train, count, of_train)]
+    (seen, truth), (evidence, labels), (of_train, of_test) = train, test, ends
+    grid = [float(a) for a in threshold_grid(seen, options.thresholds, of_train)]
     swept = sweep(evidence, grid, of_test)
-    for cost in rule.costs.tolist():
-        best = tune_threshold(train, partial(_average_risk, train, rule, cost), count, of_train)
-        cases = [*zip(grid, swept, strict=True), (best.threshold, best.decide(evidence, of_test))]
-        for index, (threshold, decisions) in enumerate(cases):
-            row = _row("static", decisions, _score(rule, decisions, evidence, labels, cost))
-            rows.append(row | {"threshold": threshold, "chosen": index == count})
+    costs = rule.costs.tolist()
+    measures = [partial(_average_paid, truth, rule, cost) for cost in costs]
+    measures += [partial(_average_believed, seen, rule, cost) for cost in costs]
+    tuned = tune_thresholds(seen, measures, options.thresholds, of_train)
+    for cost, paid, believed in zip(costs, tuned[: len(costs)], tuned[len(costs) :], strict=True):
+        cases = [(a, decisions, "") for a, decisions in zip(grid, swept, strict=True)]
+        for best, mark in ((paid, "chosen"), (believed, "least_believed")):
+            cases.append((best.threshold, best.decide(evidence, of_test), mark))
+        for threshold, decisions, mark in cases:
+            row = _row("static", decisions, _score(rule, decisions, evidence, labels, cost), options.risk_gap_limit)
+            marks = {"chosen": mark == "chosen", "least_believed": mark == "least_believed"}
+            rows.append(row | {"threshold": threshold} | marks)
     return rows
 
 
-def _average_risk(evidence: NDArray[Any], rule: StoppingRule, cost: float, decisions: Decisions) -> float:
+def _average_paid(labels: Ints, rule: StoppingRule, cost: float, decisions: Decisions) -> float:
+    return float(realised_risk(decisions, labels, rule.problem, cost).mean())
+
+
+def _average_believed(evidence: NDArray[Any], rule: StoppingRule, cost: float, decisions: Decisions) -> float:
     return float(believed_risk(decisions, evidence, rule.prior, rule.problem, cost).mean())
 
 
@@ -186,9 +167,10 @@ def _score(rule: StoppingRule, decisions: Decisions, evidence: NDArray[Any], lab
     return score(decisions, evidence=evidence, labels=labels, prior=rule.prior, problem=rule.problem, cost=cost)
 
 
-def _row(method: str, decisions: Decisions, scored: Score) -> Row:
+def _row(method: str, decisions: Decisions, scored: Score, limit: float) -> Row:
     counts = np.bincount(decisions.time, minlength=decisions.horizon + 1)[1:]
-    return {"method": method, **scored.as_dict(), "time_counts": counts.tolist()}
+    alarm = scored.gap.alarm(limit)
+    return {"method": method, **scored.as_dict(), "alarm": alarm, "time_counts": counts.tolist()}
 
 
 def write_results(folder: Path, rule: StoppingRule, oracle: Oracle | None, rows: list[Row], honesty: Row) -> None:
@@ -198,15 +180,16 @@ def write_results(folder: Path, rule: StoppingRule, oracle: Oracle | None, rows:
     boundaries = {str(cost): _interval(oracle, cost) for cost in rule.costs.tolist()}
     (folder / "optimal_boundary.json").write_text(json.dumps(boundaries) + "\n")
     with (folder / "speed_accuracy.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(
-            file, ["method", "cost", "mean_time", "error_rate", "realised_risk"], extrasaction="ignore"
-        )
+        writer = csv.DictWriter(file, ["method", "cost", "mean_time", "error_rate", *RISKS], extrasaction="ignore")
         writer.writeheader()
         writer.writerows(row for row in rows if row["method"] != "static" or row["cost"] == rule.costs[0])
 
 
 def _metrics(rows: list[Row], honesty: Row) -> dict[str, dict[str, float]]:
-    """What `dvc metrics show` prints: for each cost the rule, and the rivals' risks. All the rest is in rows.json."""
+    """What `dvc metrics show` prints: for each cost the rule, and the rivals' risks. All the rest is in rows.json.
+
+    Alarms are 0 or 1. Of static thresholds each risk is that of the one which is best by it on training data.
+    """
     metrics: dict[str, dict[str, float]] = {
         CALIBRATION: {
             "largest_error": max(honesty["error"]),
@@ -218,10 +201,13 @@ def _metrics(rows: list[Row], honesty: Row) -> dict[str, dict[str, float]]:
         here = metrics.setdefault(f"cost {row['cost']:g}", {})
         if row["method"] == "firmbound":
             here |= {name: row[name] for name in HEADLINES if name in row}
+            here |= {name: int(row["alarm"] == name) for name in get_args(Alarm)}
         elif row["method"] == "optimum":
-            here["optimal_aapr"] = row["aapr"]
+            here |= {f"optimal_{name}": row[name] for name in RISKS}
         elif row["chosen"]:
-            here |= {"static_aapr": row["aapr"], "static_realised_risk": row["realised_risk"]}
+            here |= {f"static_{name}": row[name] for name in RISKS[:2]}
+        elif row["least_believed"]:
+            here |= {f"static_{name}": row[name] for name in RISKS[2:]}
     return metrics
 
 

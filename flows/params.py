@@ -12,10 +12,11 @@ from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.errors import InvalidInput, ParameterError
 from firmbound.tandem.options import check_sizes
 from flows.recorded_sections import RecordedFeatures, VideoFeatures
-from flows.sections import SPLITS, GeneratedFeatures, GivenEvidence, LearnedEvidence, Params, Runner
+from flows.sections import SPLITS, Evaluation, GeneratedFeatures, GivenEvidence, LearnedEvidence, Params, Runner
 
 __all__ = [
     "SPLITS",
+    "Evaluation",
     "GeneratedFeatures",
     "GivenEvidence",
     "LearnedEvidence",

@@ -108,9 +108,11 @@ def summary(params: Params) -> str:
         lines.append(f"\n  {dataset}")
         for cost, ours in ((name, found) for name, found in metrics.items() if name.startswith("cost")):
             optimum = f", {100 * ours['regret']:.3f} % above the exact optimum" if "regret" in ours else ""
+            alarm = next((f" ({name})" for name in ("overconfident", "underconfident") if ours[name]), "")
             lines.append(
                 f"    {cost}: {ours['mean_time']:.1f} observations, {100 * ours['error_rate']:.2f} % wrong, "
-                f"risk {ours['realised_risk']:.3f}{optimum}"
+                f"risk {ours['realised_risk']:.3f} ± {ours['realised_risk_error']:.3f}, "
+                f"believed {ours['aapr']:.3f}{alarm}{optimum}"
             )
         lines.append(f"    report   {stage_folder(dataset, 'report') / 'index.html'}")
         lines.append(f"    metrics  {stage_folder(dataset, 'evaluation') / 'metrics.json'}   (dvc metrics show)")

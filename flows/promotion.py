@@ -32,9 +32,9 @@ Parts = Callable[[EarlyClassifier], Iterable[Part]]
 def judge(challenger: EarlyClassifier, champion: EarlyClassifier, name: str, parts: Parts) -> Verdict:
     """Compare with the champion, called `name`. parts: test data as a classifier reads them, some at a time.
 
-    The risk is penalty and costs of the challenger's problem, mean over its costs. For each the champion decides by the
-    rule of its nearest cost. The challenger's risk must be lower by more than the standard error of the difference,
-    sequence by sequence; where nothing can be compared, nothing is promoted.
+    The risk is realised, never believed: penalties of true labels and costs by the challenger's problem, mean over its
+    costs. For each the champion decides by the rule of its nearest cost. The challenger's risk must be lower by more
+    than the standard error of the difference, sequence by sequence; where nothing can be compared, nothing is promoted.
     """
     problem = challenger.rule_.problem
     if not np.array_equal(challenger.classes_, champion.classes_):
@@ -48,9 +48,9 @@ def judge(challenger: EarlyClassifier, champion: EarlyClassifier, name: str, par
     costs = ", ".join(f"{cost:g}" for cost in problem.costs)
     return Verdict(
         better,
-        f"risk {ours.mean():.4g} against {theirs.mean():.4g} of {name} on the same {len(ours)} test sequences, mean "
-        f"over costs {costs}: {'' if better else 'not '}lower beyond the standard error of the difference, "
-        f"{gain.standard_error:.2g}",
+        f"realised risk {ours.mean():.4g} against {theirs.mean():.4g} of {name} on the same {len(ours)} test "
+        f"sequences, mean over costs {costs}: {'' if better else 'not '}lower beyond the standard error of the "
+        f"difference, {gain.standard_error:.2g}",
     )
 
 

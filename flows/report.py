@@ -14,9 +14,9 @@ from firmbound.publishing import publish
 from firmbound.report import figures
 from firmbound.report.page import Section, render_page
 from firmbound.stopping_rule import StoppingRule
-from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Batch
-from flows.gate import refusal
+from flows.evidence import choice_of, evidence_store
+from flows.gate import alarms, overview, refusal
 from flows.params import Params
 from flows.results import log_results
 from flows.stage import main, reports_failure, stage_folder
@@ -27,7 +27,7 @@ from flows.stage import main, reports_failure, stage_folder
 def report_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/report: index.html and figures/*.png; log and register with MLflow."""
     rule = StoppingRule.load(stage_folder(dataset, "boundary"))
-    test = TrajectoryStore(stage_folder(dataset, "tandem") / "test.zarr")
+    test = evidence_store(dataset, "test")
     results = stage_folder(dataset, "evaluation")
     rows = json.loads((results / "rows.json").read_text())
     optimal = json.loads((results / "optimal_boundary.json").read_text())
@@ -39,12 +39,14 @@ def report_flow(dataset: str, params: Params) -> None:
         "classes": rule.problem.classes,
         "horizon": rule.problem.horizon,
         "penalty": params.boundary[dataset].penalty,
-        "train": TrajectoryStore(stage_folder(dataset, "tandem") / "train.zarr").description.sequences,
+        "train": evidence_store(dataset, params.boundary[dataset].fit_on).description.sequences,
         "test": test.description.sequences,
         "fit": worst_facts(rule.surfaces),
         "doubt": doubt_at_decisions(rule, some),
         "evidence": params.tandem[dataset].evidence,
         "temperature": temperature(dataset),
+        "risks": overview(honesty["risk"]),
+        "refinement": refinement_told(choice_of(dataset)),
         "warnings": warnings(dataset, honesty),
     }
     with publish(stage_folder(dataset, "report")) as folder:
@@ -61,12 +63,21 @@ def temperature(dataset: str) -> float | None:
     return float(read_header(network)["temperature"]) if network.is_dir() else None
 
 
+def refinement_told(choice: dict[str, Any]) -> str:
+    """What was chosen, why, and at every cost what decisions cost without and with refinement."""
+    told = f"Evidence is {'refined' if choice['refined'] else 'as it came, not refined'}: {choice['why']}."
+    pairs = zip(choice["costs"], choice["without"], choice["with_refinement"], strict=True)
+    compared = "; ".join(f"{before:.3f} and {after:.3f} at cost {cost:g}" for cost, before, after in pairs)
+    return told + (f" Realised risk without and with refinement: {compared}." if compared else "")
+
+
 def warnings(dataset: str, honesty: dict[str, Any]) -> list[str]:
     """What a reader must know before any number."""
     found = []
     refused = refusal(dataset)
     if refused is not None:
         found.append(f"This model was registered, but did not become champion: {refused}.")
+    found += alarms(honesty["risk"])
     if honesty["saturated"]:
         found.append(
             f"Ratios reach {honesty['largest_ratio']:.0f} nats. Beyond {SATURATION:.0f} hardly any sequence tells "
@@ -129,7 +140,8 @@ def make_sections(
             "risk_curves",
             "Risk of each rule",
             "Static thresholds trace a curve as the threshold moves; the fitted rule should lie at or below its lowest "
-            "point. Circles are believed, crosses realised.",
+            "point. Circles are believed, crosses realised. A rule is chosen by the crosses; a long line between the "
+            "two says that beliefs are not honest.",
             figures.risk_curves(rows),
         ),
         Section(

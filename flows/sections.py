@@ -258,6 +258,7 @@ class Runner(Section):
 class Evaluation(Section):
     thresholds: Annotated[int, Field(ge=2)]
     calibration_limit: Annotated[float, Field(gt=0, le=1)]
+    risk_gap_limit: Annotated[float, Field(gt=0, le=1)]
 
 
 class Tuning(Section):

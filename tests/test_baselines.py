@@ -13,6 +13,7 @@ from firmbound.baselines.static_threshold import (
     sweep,
     threshold_grid,
     tune_threshold,
+    tune_thresholds,
 )
 
 evidences = arrays(np.float64, (6, 5, 3), elements=st.floats(-5, 5))
@@ -74,3 +75,13 @@ def test_tuning_finds_the_best_of_a_fine_grid(two_classes):
     found = average_risk(tuned.decide(two_classes.evidence))
     assert found <= min(coarse)
     assert found <= min(fine) + 0.01
+
+
+def test_several_measures_are_tuned_as_each_alone(two_classes):
+    def measure(cost):
+        return lambda decisions: 10.0 * (decisions.label != two_classes.labels).mean() + cost * decisions.time.mean()
+
+    measures = [measure(cost) for cost in (0.05, 0.3, 1.0)]
+    together = tune_thresholds(two_classes.evidence, measures, 20)
+    assert together == [tune_threshold(two_classes.evidence, each, 20) for each in measures]
+    assert together[0].threshold > together[-1].threshold

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score, train_test_split
 
 import firmbound
+from firmbound.bundle import read_header
 from firmbound.early.drift import compare
 from firmbound.early_classifier import EarlyClassifier, NoRuleQualifies, NotFitted
 from firmbound.errors import BundleError, InvalidInput
@@ -68,6 +69,10 @@ def test_the_front_trades_time_for_error(fitted, fresh):
         other = fitted.at_cost(p.cost)
         assert other.decide(fresh[0]).time.mean() == pytest.approx(p.mean_time)
         assert -other.score(*fresh) == pytest.approx(p.risk)
+        doubt = 1 - other.record(fresh[0]).confidence.mean()  # penalty 10 for any error
+        assert p.believed_risk == pytest.approx(10.0 * doubt + p.cost * p.mean_time)
+        assert p.risk_gap == pytest.approx(p.risk - p.believed_risk)
+        assert 0 < p.risk_gap_error < p.risk_error + p.believed_risk_error
     assert fitted.cost == 0.3  # moving along the front leaves the original where it was
 
 
@@ -179,6 +184,9 @@ def test_saved_is_loaded(fitted, fresh, tmp_path):
     assert again.at_error(0.2).cost == fitted.at_error(0.2).cost
     assert again.get_params()["network"] == NETWORK
     assert again.front(X, y) == fitted.front(X, y)
+    assert again.record_.points(again.rule_) == fitted.record_.points(fitted.rule_)
+    points = read_header(tmp_path / "model" / "classifier")["metrics"]
+    assert [point["risk_gap"] for point in points] == [p.risk_gap for p in fitted.record_.points(fitted.rule_)]
     arrays = tmp_path / "model" / "classifier" / "arrays.safetensors"
     arrays.write_bytes(arrays.read_bytes()[:-5])
     with pytest.raises(BundleError, match="changed or cut short"):

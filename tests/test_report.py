@@ -24,10 +24,15 @@ def rows_of(rule, problem):
         }
         for method, decisions, extra in [
             ("firmbound", rule.decide(problem.evidence, cost=cost), {"regret": 0.0012}),
-            *[("static", d, {"chosen": i == 1}) for i, d in enumerate(sweep(problem.evidence, [0.5, 1.0, 2.0]))],
+            *[
+                ("static", d, {"chosen": i == 1, "least_believed": i == 2})
+                for i, d in enumerate(sweep(problem.evidence, [0.5, 1.0, 2.0]))
+            ],
         ]:
             counts = np.bincount(decisions.time, minlength=rule.problem.horizon + 1)[1:].tolist()
-            rows.append({"method": method, **score(decisions, **arguments).as_dict(), "time_counts": counts, **extra})
+            found = score(decisions, **arguments)
+            alarm = {"alarm": found.gap.alarm(), "time_counts": counts}
+            rows.append({"method": method, **found.as_dict(), **alarm, **extra})
     return rows
 
 
@@ -52,6 +57,18 @@ def test_figures_show_the_numbers_they_are_given(case):
     surface = figures.risk_surface(rule, COSTS[0], [1, 3, 5])
     assert surface is not None
     assert len(surface.axes) == (1 if rule.problem.classes == 2 else 3)
+
+
+def test_risk_curves_show_what_is_believed_and_what_is_paid(two_class_rule, two_classes):
+    rows = rows_of(two_class_rule, two_classes)
+    ours = next(row for row in rows if row["method"] == "firmbound")
+    ours["realised_risk"] = 9 * ours["aapr"]  # far overconfident: what is paid must not leave the picture
+    axes = figures.risk_curves(rows).axes[0]
+    drawn = [line.get_ydata().tolist() for line in axes.get_lines()]
+    assert [ours["aapr"], ours["realised_risk"]] in drawn
+    assert axes.get_ylim()[1] > ours["realised_risk"]
+    labels = axes.get_legend_handles_labels()[1]
+    assert {"firmbound, believed", "firmbound, realised", "static, believed", "static, realised"} <= set(labels)
 
 
 def test_paths_end_where_the_rule_decides(case):
@@ -87,6 +104,8 @@ def test_the_page_needs_nothing_else_and_says_the_numbers(case):
         "doubt": 0.01234,
         "evidence": "learned",
         "temperature": 1.25,
+        "refinement": "Evidence is as it came, not refined: asked for.",
+        "risks": "It believes 1.70 and pays 3.29.",
         "warnings": ["beware <of> this"],
     }
     sections = [
@@ -103,12 +122,20 @@ def test_the_page_needs_nothing_else_and_says_the_numbers(case):
     assert f"{first['mean_time']:.1f} of {rule.problem.horizon}" in page
     assert f"{100 * first['error_rate']:.2f} % wrong" in page
     assert "0.120 % above the exact optimum" in page
+    assert '<p id="risks">It believes 1.70 and pays 3.29.</p>' in page
+    paid = f"{first['realised_risk']:.3f} ± {first['realised_risk_error']:.3f}"
+    assert f"pays {paid}, believed {first['aapr']:.3f}</small>" in page
+    assert page.count("best static threshold</td>") == page.count("static, least believed</td>") == len(COSTS)
+    for row in (row for row in rows if row["method"] == "firmbound" or row["chosen"]):
+        assert f"{row['risk_gap']:+.4f}" in page
     assert "text &amp; &lt;more&gt;" in page
     assert "within 0.0001 %" in page
     assert "± 0.012" in page
     assert "divided by a temperature of 1.250" in page
     assert 'role="alert">beware &lt;of&gt; this' in page
     bare = {"doubt": None, "fit": {"jitter": 1e-8}, "evidence": "given", "temperature": None, "warnings": []}
+    loud = [row | {"alarm": "overconfident"} if row is first else row for row in rows]
+    assert f"{first['aapr']:.3f}: overconfident</small>" in render_page("toy", facts, loud, sections)
     silent = render_page("toy", facts | bare, rows, sections)
     assert "temperature" not in silent
     assert 'role="alert"' not in silent

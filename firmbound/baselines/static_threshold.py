@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from firmbound.arrays import Floats, Ints, check_lengths
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Decisions, check_evidence
+
+AverageRisk = Callable[[Decisions], float]
 
 
 @dataclass(frozen=True)
@@ -41,17 +43,13 @@ def sweep(evidence: ArrayLike, thresholds: ArrayLike, lengths: ArrayLike | None 
 
 def threshold_grid(evidence: ArrayLike, count: int, lengths: ArrayLike | None = None) -> Floats:
     """`count` thresholds from 0 to where almost no sequence gets before its end."""
-    if count < 2:
-        raise InvalidInput("count", "be at least 2", count)
     reached = running_lead(check_evidence(evidence))
-    ends = check_lengths(lengths, count=len(reached), horizon=reached.shape[1])
-    top = float(np.quantile(reached[np.arange(len(reached)), ends - 1], 0.999))
-    return np.linspace(0.0, top, count)
+    return _grid(reached, check_lengths(lengths, count=len(reached), horizon=reached.shape[1]), count)
 
 
 def tune_threshold(
     evidence: ArrayLike,
-    average_risk: Callable[[Decisions], float],
+    average_risk: AverageRisk,
     count: int,
     lengths: ArrayLike | None = None,
 ) -> StaticThreshold:
@@ -59,14 +57,37 @@ def tune_threshold(
 
     A rival deserves its best form: on a coarse grid a static threshold looks worse than it is.
     """
+    return tune_thresholds(evidence, [average_risk], count, lengths)[0]
+
+
+def tune_thresholds(
+    evidence: ArrayLike, average_risks: Sequence[AverageRisk], count: int, lengths: ArrayLike | None = None
+) -> list[StaticThreshold]:
+    """The best threshold for each of several measures, as `tune_threshold` finds them; what they share is done once."""
     values = check_evidence(evidence)
     reached, ends = running_lead(values), check_lengths(lengths, count=len(values), horizon=values.shape[1])
-    grid = threshold_grid(values, count, ends)
-    for _ in range(3):
-        best = int(np.argmin([average_risk(_decide(values, reached, ends, float(a))) for a in grid]))
-        threshold = float(grid[best])
-        grid = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)], 11)
-    return StaticThreshold(threshold)
+    grid = _grid(reached, ends, count)
+    first = np.array([_averages(_decide(values, reached, ends, float(a)), average_risks) for a in grid])
+    found = []
+    for average_risk, averages in zip(average_risks, first.T, strict=True):
+        tried, risks = grid, averages
+        for _ in range(2):
+            best = int(np.argmin(risks))
+            tried = np.linspace(tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)], 11)
+            risks = np.array([average_risk(_decide(values, reached, ends, float(a))) for a in tried])
+        found.append(StaticThreshold(float(tried[int(np.argmin(risks))])))
+    return found
+
+
+def _averages(decisions: Decisions, average_risks: Sequence[AverageRisk]) -> list[float]:
+    return [average_risk(decisions) for average_risk in average_risks]
+
+
+def _grid(reached: Floats, ends: Ints, count: int) -> Floats:
+    if count < 2:
+        raise InvalidInput("count", "be at least 2", count)
+    top = float(np.quantile(reached[np.arange(len(reached)), ends - 1], 0.999))
+    return np.linspace(0.0, top, count)
 
 
 def running_lead(evidence: NDArray[Any]) -> Floats:

@@ -63,13 +63,16 @@ def risk_curves(rows: Sequence[Row]) -> Figure:
         times = [r["mean_time"] for r in swept]
         axes.plot(times, [r["aapr"] for r in swept], color=STATIC, label="static, believed")
         axes.plot(times, [r["realised_risk"] for r in swept], color=STATIC, ls=":", label="static, realised")
-        for method, style in MARKERS.items():
-            for row in (r for r in here if r["method"] == method):
-                for risk, fmt, words in (("aapr", "o", "believed"), ("realised_risk", "x", "realised")):
-                    label = f"{NAMES[method]}, {words}"
-                    axes.errorbar(row["mean_time"], row[risk], row[f"{risk}_error"], fmt=fmt, label=label, **style)
+        marked = [r for r in here if r["method"] in MARKERS]
+        for row in sorted(marked, key=lambda r: list(MARKERS).index(r["method"])):
+            style = MARKERS[row["method"]]
+            for risk, fmt, words in (("aapr", "o", "believed"), ("realised_risk", "x", "realised")):
+                label = f"{NAMES[row['method']]}, {words}"
+                axes.errorbar(row["mean_time"], row[risk], row[f"{risk}_error"], fmt=fmt, label=label, **style)
+            axes.plot([row["mean_time"]] * 2, [row["aapr"], row["realised_risk"]], color=style["color"], lw=0.8)
         low = min(min(r["aapr"], r["realised_risk"]) for r in here)
-        axes.set_ylim(0.85 * low, 3.0 * low)
+        # What is paid stays in the picture, however far beliefs are below it.
+        axes.set_ylim(0.85 * low, max([3.0 * low, *(1.1 * r["realised_risk"] for r in marked)]))
         axes.set_title(f"cost {cost:g} an observation")
         _finish(axes, "mean number of observations", "risk", legend=axes is panels[0])
     return figure

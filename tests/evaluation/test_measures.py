@@ -94,6 +94,8 @@ def test_a_score_holds_all_measures(two_classes, two_class_rule):
     assert found.mean_time == chosen.time.mean()
     assert found.error_rate == macro_error(chosen, two_classes.labels, 2).value
     assert found.realised_risk == realised_risk(chosen, two_classes.labels, two_class_rule.problem, COSTS[1]).mean()
+    assert found.risk_gap == pytest.approx(found.realised_risk - found.aapr)
+    assert 0 < found.risk_gap_error < found.realised_risk_error + found.aapr_error
     assert found.as_dict()["cost"] == COSTS[1]
 
 

@@ -133,7 +133,7 @@ SMALL = {
             "confidence": 0.6,
         },
     },
-    "evaluation": {"thresholds": 5, "calibration_limit": 0.2},
+    "evaluation": {"thresholds": 5, "calibration_limit": 0.2, "risk_gap_limit": 0.2},
     "tuning": {"seed": 0, "space": {"learned": "small"}},
     "report": {"trajectories": 5},
 }

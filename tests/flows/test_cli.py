@@ -92,6 +92,21 @@ def test_the_front_is_that_of_the_library(folder):
     assert "observations" in call(folder, "front", "model", "test.npz").stdout
 
 
+def test_a_front_that_pays_more_than_it_believes_says_so(folder):
+    X, y = series(2)
+    np.savez(folder / "swapped.npz", X=X, y=NAMES[::-1][np.searchsorted(NAMES, y)])
+    for shown in ([], ["--json"]):
+        ended = call(folder, "front", "model", "swapped.npz", *shown)
+        assert ended.returncode == 0
+        assert "overconfident: at a cost of 0.3 it believes" in ended.stderr
+    point = next(row for row in json.loads(ended.stdout) if row["cost"] == 0.3)
+    assert point["alarm"] == "overconfident"
+    assert (
+        f"believes {point['believed_risk']:.3f} and pays {point['risk']:.3f} ± {point['risk_error']:.3f}"
+        in ended.stderr
+    )
+
+
 def test_streams_of_lines_decide_as_the_batch_does(folder):
     X, _ = series(2)
     chosen = firmbound.EarlyClassifier.load(folder / "model").decide(X[:20])
@@ -162,7 +177,7 @@ def test_a_classifier_is_registered_looked_up_and_used(folder):
     assert ended.stdout == call(folder, "decide", "model", "test.npz").stdout
     call(folder, "fit", "train.npz", "worse", "--epochs", "1", "--cost", "0.3")
     ended = call(folder, "register", "worse", "engines", "--test", "test.npz")
-    assert "version 2: challenger (not promoted: risk" in ended.stdout
+    assert "version 2: challenger (not promoted: realised risk" in ended.stdout
     ended = call(folder, "decide", "models:/firmbound-engines@nobody", "test.npz")
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1

@@ -114,6 +114,8 @@ def changed(path, value):
         ("features.digits.path", "here", "`features.digits.path` must be a known key"),
         ("boundary.digits.fit_on", "test", "boundary.digits.fit_on"),
         ("evaluation.calibration_limit", 0, "evaluation.calibration_limit"),
+        ("evaluation.risk_gap_limit", 0, "evaluation.risk_gap_limit"),
+        ("evaluation.risk_gap_limit", ..., "`evaluation.risk_gap_limit` must be given"),
         ("tuning.space", "gaussian", "tuning.space"),
         ("runner.kind", "carrier pigeon", "runner.kind"),
         ("datasets", [], "datasets"),

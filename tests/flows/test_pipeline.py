@@ -12,7 +12,7 @@ import yaml
 
 import firmbound
 from firmbound.evaluation.calibration import calibration
-from firmbound.evaluation.risk import believed_risk
+from firmbound.evaluation.risk import believed_risk, realised_risk
 from firmbound.store import TrajectoryStore
 from firmbound.tandem.model import TandemModel
 from tests.flows.small_project import EXACT, LEARNED, SMALL, champion, stages_run
@@ -49,6 +49,12 @@ def test_one_command_says_where_everything_is(project):
             assert place in said
             assert (project.folder / place).is_file()
         assert f"models:/firmbound-{dataset}@champion" in said
+        metrics = json.loads((project.folder / f"data/{dataset}/evaluation/metrics.json").read_text())
+        page = (project.folder / f"data/{dataset}/report/index.html").read_text()
+        for ours in (metrics["cost 0.1"], metrics["cost 0.5"]):
+            paid = f"{ours['realised_risk']:.3f} ± {ours['realised_risk_error']:.3f}"
+            assert f"risk {paid}, believed {ours['aapr']:.3f}" in said
+            assert f"it believes {ours['aapr']:.3f} and pays {paid}" in page
     assert (project.folder / ".git").is_dir()
     assert (project.folder / ".dvc").is_dir()
     assert (project.folder / "dvc.lock").is_file()
@@ -66,6 +72,13 @@ def test_metrics_hold_what_a_fresh_computation_gives(project):
             assert found["mean_time"] == pytest.approx(chosen.time.mean())
             wrong = np.mean([np.mean(chosen.label[test.labels == k] != k) for k in range(rule.problem.classes)])
             assert found["error_rate"] == pytest.approx(wrong)
+            paid = realised_risk(chosen, test.labels, rule.problem, cost)
+            trusted = believed_risk(chosen, test.evidence(), rule.prior, rule.problem, cost)
+            error = np.std(paid - trusted, ddof=1) / np.sqrt(len(paid))
+            assert (found["realised_risk"], found["aapr"]) == pytest.approx((paid.mean(), trusted.mean()))
+            assert (found["risk_gap"], found["risk_gap_error"]) == pytest.approx((np.mean(paid - trusted), error))
+            if dataset in EXACT:
+                assert not found["overconfident"]
             if dataset != "spoken":
                 exact = TrajectoryStore(folder / "features" / "test.zarr").evidence()
                 believed = believed_risk(chosen, exact, rule.prior, rule.problem, cost).mean()

@@ -50,7 +50,7 @@ def write_features(seed=3, sequences=2_000):
     return TrajectoryStore(stage_folder(DATASET, "features") / "test.zarr")
 
 
-def write_model(train, *, costs=COSTS, distortion=1.0, passes=True):
+def write_model(train, *, costs=COSTS, distortion=1.0, passes=True, honest=True):
     """What evaluation and report leave: a rule fitted on evidence that is right, or distorted."""
     test = TrajectoryStore(stage_folder(DATASET, "features") / "test.zarr")
     rule = firmbound.fit_stopping_rule(train.evidence * distortion, costs=costs, options=firmbound.ConvexOptions(100))
@@ -59,6 +59,8 @@ def write_model(train, *, costs=COSTS, distortion=1.0, passes=True):
     folder = stage_folder(DATASET, "evaluation")
     classifier.save(folder / "classifier")
     honesty = {"passes": passes, "error": [0.5], "chance": [0.0], "judged": 1, "limit": 0.1}
+    paid = {"cost": 0.1, "aapr": 1.7, "realised_risk": 3.29, "realised_risk_error": 0.02, "risk_gap": 1.59}
+    honesty["risk"] = {"passes": honest, "limit": 0.05, "costs": [paid | {"alarm": "overconfident"}]}
     (folder / "calibration.json").write_text(json.dumps(honesty))
     (folder / "metrics.json").write_text(json.dumps({"cost 0.1": {"regret": 0.0}}))
     stage_folder(DATASET, "report").mkdir(exist_ok=True)
@@ -103,7 +105,7 @@ def test_only_a_lower_risk_makes_a_champion(project, train):
     third, second, first = register()
     assert third[:2] == ("3", ["challenger"])
     assert second[:2] == ("2", ["champion"])
-    assert third[2].startswith("not promoted: risk")
+    assert third[2].startswith("not promoted: realised risk")
     assert "not lower beyond" in third[2]
     assert register()[0] == third  # asked again: the same answer, and nothing is registered twice
     write_model(train, costs=[0.11, 0.51], distortion=2.0)  # other costs are no way around the judgement
@@ -116,6 +118,10 @@ def test_only_a_lower_risk_makes_a_champion(project, train):
     write_model(train, costs=[0.11, 0.51], distortion=2.0, passes=False)
     assert register()[0][:2] == ("4", [])
     assert "not calibrated" in register()[0][2]
+    write_model(train, costs=[0.11, 0.51], distortion=2.0, honest=False)
+    version, aliases, reason = register()[0]
+    assert (version, aliases) == ("4", [])
+    assert reason.startswith("not promoted: it pays more than it believes: at a cost of 0.1 it believes 1.700")
 
 
 def test_what_cannot_be_compared_is_not_promoted(project, train):
