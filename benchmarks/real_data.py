@@ -1,6 +1,6 @@
 """Recorded data through the whole pipeline, each in a copy of the project: `python -m benchmarks.real_data forda`.
 
-params/real.yaml says how; without a name, all of its data sets run, and `minirocket`: what calibrated ridge classifiers
+params/real.yaml says how; without a name, all of its data sets run, `digits`, and `minirocket`: what calibrated ridge classifiers
 on MiniRocket features of prefixes believe of asc40, brought in as posteriors. Errors at shares of the time are read off
 the rule's own front, linear between costs; thresholds are swept on the same test evidence. The files are not part of
 the repository: their folder is FIRMBOUND_BENCHMARK_DATA, by default ../shared/data, which has a README on their origin.
@@ -25,6 +25,7 @@ import yaml
 
 from benchmarks import minirocket
 from benchmarks.record import RESULTS, record
+from benchmarks.refined_data import without_and_with
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FIRMBOUND_BENCHMARK_DATA", ROOT.parent / "shared" / "data")).resolve()
@@ -41,7 +42,7 @@ THREE = (0.1, 1.0, 2.0)
 
 
 def main() -> None:
-    names = sys.argv[1:] or ["forda", "fsdd", "asc40", "minirocket", "mnist_rows"]
+    names = sys.argv[1:] or ["digits", "forda", "fsdd", "asc40", "minirocket", "mnist_rows"]
     if not DATA.is_dir():
         sys.exit(f"The data sets are not here: {DATA} does not exist. Set FIRMBOUND_BENCHMARK_DATA to their folder.")
     file = RESULTS / "real_data.json"
@@ -59,7 +60,8 @@ def run(name: str) -> dict[str, Any]:
         (project / ".venv").symlink_to(ROOT / ".venv")
         (project / "recorded").symlink_to(DATA)
         prepared = {}
-        params = yaml.safe_load((ROOT / "params" / "real.yaml").read_text())
+        source = "params.yaml" if name == "digits" else "params/real.yaml"
+        params = yaml.safe_load((ROOT / source).read_text())
         if name == "minirocket":
             prepared = minirocket.write_posteriors(DATA / "asc40.npz", project / "posteriors")
             minirocket.add_section(params, "posteriors")
@@ -73,7 +75,9 @@ def run(name: str) -> dict[str, Any]:
             for figure in ("risk_curves", "speed_accuracy"):
                 file = project / "data" / name / "report" / "figures" / f"{figure}.png"
                 shutil.copy(file, RESULTS / f"forda_{figure}.png")
-        return judged(name, rows) | taken | prepared | {"calibration": metrics["calibration"]}
+        refinement = without_and_with(project, name)
+        told = {"calibration": metrics["calibration"], "refinement": refinement}
+        return judged(name, rows) | taken | prepared | told
 
 
 def timed(command: list[str], folder: Path) -> dict[str, float]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Singles = NDArray[np.float32]
 
 # Of random weights: how much of the units' own state comes back, logarithms of the least and largest weight of the
-# inputs, size of the biases, and the slowest unit's share of news. Measured in benchmarks/refinement_options.py.
+# inputs, size of the biases, and the slowest unit's share of news.
 RETURN = 0.95
 INPUT_SIZE = (np.log(0.15), np.log(1.4))
 BIAS = 0.4
