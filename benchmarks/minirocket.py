@@ -73,4 +73,5 @@ def add_section(params: dict[str, Any], path: str) -> None:
     arrays = params["features"]["asc40"] | {"path": path, "content": "posteriors", "scaling": "none", "arrays": names}
     params["features"]["minirocket"] = arrays
     params["tandem"]["minirocket"] = {"evidence": "given"}
+    params["refinement"]["minirocket"] = params["refinement"]["asc40"]
     params["boundary"]["minirocket"] = params["boundary"]["asc40"]
