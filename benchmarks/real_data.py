@@ -3,7 +3,8 @@
 params/real.yaml says how; without a name, all of its data sets run, `digits`, and `minirocket`: what calibrated ridge
 classifiers on MiniRocket features of prefixes believe of asc40, brought in as posteriors. Errors at shares of the time
 are read off the rule's own front, linear between costs; thresholds are swept on the same test evidence. The files are
-not part of the repository: their folder is FIRMBOUND_BENCHMARK_DATA, by default ../shared/data, which has a README on their origin.
+not part of the repository: their folder is FIRMBOUND_BENCHMARK_DATA, by default ../shared/data, which has a README on
+their origin.
 """
 
 from __future__ import annotations
