@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from firmbound.arrays import Floats, Ints
 from firmbound.continuation.surface import PreparedFit, RiskSurface, Statistic, SurfaceFitter
 from firmbound.costs import DecisionProblem
+from firmbound.memory import Summaries, remember
 from firmbound.posterior import log_likelihood_ratios, posterior
 from firmbound.schedule import Handle, InOrder, Schedule
 from firmbound.trajectories import check_step_evidence
@@ -45,8 +46,10 @@ def induce(
     """
     run = schedule or InOrder()
     steps = range(1, problem.horizon)
+    memory = remember(evidence_at, len(steps), problem.classes) if fitter.statistic == "memory" else [None] * len(steps)
     prepared: dict[int, Handle[PreparedFit]] = {
-        t: run.submit(f"prepare t={t}", _prepare, fitter, evidence_at, prior, t, _going_on(lengths, t)) for t in steps
+        t: run.submit(f"prepare t={t}", _prepare, fitter, evidence_at, prior, t, memory[t - 1], _going_on(lengths, t))
+        for t in steps
     }
     final = check_step_evidence(evidence_at(problem.horizon), problem.classes)
     last = problem.stopping_risk(posterior(final, prior))
@@ -64,6 +67,7 @@ def induce(
             problem,
             fitter.statistic,
             t,
+            memory[t - 1],
             _going_on(lengths, t),
         )
         surfaces[t], minimum = fitted.result()
@@ -72,16 +76,16 @@ def induce(
     return [surfaces[t] for t in steps]
 
 
-def statistic_of(evidence: NDArray[Any], belief: Floats, statistic: Statistic) -> Floats:
-    """What surfaces are functions of, from evidence (n, K) and its posterior (n, K) -> (n, p)."""
+def statistic_of(evidence: NDArray[Any], belief: Floats, statistic: Statistic, memory: Any = None) -> Floats:
+    """What surfaces are functions of, from evidence (n, K), its posterior (n, K) and summaries (n, M) -> (n, p)."""
+    if statistic == "memory":
+        return np.concatenate([belief, memory], axis=-1)
     return belief if statistic == "posterior" else log_likelihood_ratios(evidence)
 
 
-def expected_minimum(
-    surface: RiskSurface, evidence: NDArray[Any], belief: Floats, statistic: Statistic, problem: DecisionProblem
-) -> Floats:
+def expected_minimum(surface: RiskSurface, statistic: Floats, belief: Floats, problem: DecisionProblem) -> Floats:
     """The minimum risk to expect one step later, never below what knowing the class would leave.  -> (n, C)."""
-    return np.maximum(surface(statistic_of(evidence, belief, statistic)), problem.least_risk(belief)[:, None])
+    return np.maximum(surface(statistic), problem.least_risk(belief)[:, None])
 
 
 def _going_on(lengths: Ints | None, t: int) -> Any:
@@ -90,10 +94,16 @@ def _going_on(lengths: Ints | None, t: int) -> Any:
 
 
 def _prepare(
-    fitter: SurfaceFitter, evidence_at: Callable[[int], NDArray[Any]], prior: Floats, t: int, going_on: Any
+    fitter: SurfaceFitter,
+    evidence_at: Callable[[int], NDArray[Any]],
+    prior: Floats,
+    t: int,
+    memory: Summaries | None,
+    going_on: Any,
 ) -> PreparedFit:
     evidence = check_step_evidence(evidence_at(t), len(prior))[going_on]
-    return fitter.prepare(statistic_of(evidence, posterior(evidence, prior), fitter.statistic))
+    past = None if memory is None else memory[going_on]
+    return fitter.prepare(statistic_of(evidence, posterior(evidence, prior), fitter.statistic, past))
 
 
 def _fit(
@@ -105,13 +115,15 @@ def _fit(
     problem: DecisionProblem,
     statistic: Statistic,
     t: int,
+    memory: Summaries | None,
     going_on: Any,
 ) -> tuple[RiskSurface, Floats]:
     """One backward step: the surface at t, and the minimum risk (n, C) of every sequence at t."""
     surface = prepared.fit(next_minimum[going_on], later)
     evidence = evidence_at(t)
     belief = posterior(evidence, prior)
-    continuation = expected_minimum(surface, evidence, belief, statistic, problem) + problem.next_cost(t)
+    known = statistic_of(evidence, belief, statistic, memory)
+    continuation = expected_minimum(surface, known, belief, problem) + problem.next_cost(t)
     stopping = problem.stopping_risk(belief)[:, None]
     if isinstance(going_on, slice):
         return surface, np.minimum(stopping, continuation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,8 @@ from firmbound.arrays import Floats, Ints, check_lengths
 from firmbound.backward_induction import Progress, induce
 from firmbound.continuation.convex import ConvexFitter, ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessFitter, ProcessOptions
-from firmbound.continuation.surface import SurfaceFitter
+from firmbound.continuation.memory_fitter import MemoryFitter
+from firmbound.continuation.surface import Statistic, SurfaceFitter
 from firmbound.costs import DecisionProblem
 from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior
@@ -34,6 +36,7 @@ def fit_stopping_rule(
     delay: ArrayLike | None = None,
     method: Method = "cfl",
     options: Options | None = None,
+    statistic: Statistic | None = None,
     confidence: float = 0.5,
     schedule: Schedule | None = None,
     progress: Progress | None = None,
@@ -45,7 +48,9 @@ def fit_stopping_rule(
     penalty: a number, a (K,) vector or a (K, K) matrix (row = true class, column = decision). prior: (K,), uniform by
     default. delay: (T,) factors on the cost of each observation. method: "cfl", concave surfaces, or "gp", Gaussian
     processes, which know how sure they are: with a `confidence` above one half the rule stops only when stopping is
-    better with that probability. `seed` is for what draws at random: subsamples, folds, mini-batches.
+    better with that probability. statistic: what the risk of going on depends on, "posterior", "llr" ("gp" alone) or
+    "memory", the past beside the posterior, for evidence that is not Markov; by default what the options say. `seed` is
+    for what draws at random: subsamples, folds, mini-batches.
 
     >>> problem = firmbound.datasets.gaussian(classes=2, sequences=20_000)
     >>> rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.02, 0.2, 0.4], penalty=10.0)
@@ -56,7 +61,7 @@ def fit_stopping_rule(
     _, horizon, classes = values.shape
     problem = DecisionProblem.create(classes=classes, horizon=horizon, penalty=penalty, costs=costs, delay=delay)
     chances = class_prior(prior, classes)
-    fitter = make_fitter(method, problem, chances, options, seed=seed)
+    fitter = make_fitter(method, problem, chances, options, seed=seed, statistic=statistic)
     ends = None if lengths is None else check_lengths(lengths, count=len(values), horizon=horizon)
     rule = fit_from_slices(
         lambda t: values[:, t - 1], chances, problem, fitter, lengths=ends, schedule=schedule, progress=progress
@@ -84,15 +89,27 @@ def fit_from_slices(
 
 
 def make_fitter(
-    method: Method, problem: DecisionProblem, prior: Floats, options: Options | None = None, *, seed: int = 0
+    method: Method,
+    problem: DecisionProblem,
+    prior: Floats,
+    options: Options | None = None,
+    *,
+    seed: int = 0,
+    statistic: Statistic | None = None,
 ) -> SurfaceFitter:
-    """The estimator of a method's name, for a decision problem and a class prior (K,)."""
+    """The estimator of a method's name, for a decision problem and a class prior (K,).
+
+    statistic: another than the options say.
+    """
     kinds: Mapping[str, type[Options]] = {"cfl": ConvexOptions, "gp": ProcessOptions}
     if not isinstance(method, str) or method not in kinds:
         raise InvalidInput("method", f"be one of {tuple(kinds)}", repr(method))
     chosen = kinds[method]() if options is None else options
+    if statistic is not None and isinstance(chosen, Options):
+        chosen = replace(chosen, statistic=statistic)  # type: ignore[arg-type]  # options refuse what is not theirs
     if isinstance(chosen, ConvexOptions) and method == "cfl":
-        return ConvexFitter(problem.stopping_risk(np.eye(problem.classes)), chosen, seed)
+        plain = ConvexFitter(problem.stopping_risk(np.eye(problem.classes)), chosen, seed)
+        return MemoryFitter(plain) if chosen.statistic == "memory" else plain
     if isinstance(chosen, ProcessOptions) and method == "gp":
         return ProcessFitter(chosen.frame(prior, problem.unit_penalty), chosen, seed)
     raise InvalidInput("options", f"be {kinds[method].__name__} for method {method!r}", type(options).__name__)

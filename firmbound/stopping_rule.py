@@ -18,10 +18,12 @@ from firmbound.backward_induction import expected_minimum, statistic_of
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.continuation.affine import MinAffineSurface
 from firmbound.continuation.kernel_surface import KernelSurface
+from firmbound.continuation.memory_cells import MemoryCellsSurface
 from firmbound.continuation.surface import RiskSurface, Statistic, UncertainSurface
 from firmbound.costs import TIE, DecisionProblem
 from firmbound.errors import BundleError, InvalidInput
-from firmbound.posterior import class_prior, log_likelihood_ratios, posterior, softmax
+from firmbound.memory import SUMMARIES, Memory, check_summaries
+from firmbound.posterior import class_prior, posterior, softmax
 from firmbound.trajectories import Decisions, check_evidence, check_step_evidence
 
 KIND = "stopping-rule"
@@ -30,6 +32,7 @@ KIND = "stopping-rule"
 SURFACES: Mapping[str, Callable[..., RiskSurface]] = {
     MinAffineSurface.kind: MinAffineSurface,
     KernelSurface.kind: KernelSurface.from_arrays,
+    MemoryCellsSurface.kind: MemoryCellsSurface.from_arrays,
 }
 
 
@@ -65,6 +68,9 @@ class StoppingRule:
 
     confidence: how probable it must be, given the uncertainty of the fitted risk, that stopping is no riskier. One half
     compares the best estimates; more waits in doubt, for methods that know their uncertainty.
+
+    A rule with statistic "memory" looks at the past too. Where it sees one step alone, `memory` holds the summaries of
+    that past, (n, M), as firmbound.memory makes them; whole sequences bring their own.
     """
 
     problem: DecisionProblem
@@ -90,19 +96,31 @@ class StoppingRule:
     def costs(self) -> Floats:
         return self.problem.costs
 
-    def continuation_risk(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Floats:
+    @property
+    def remembers(self) -> bool:
+        """Whether the risk of going on depends on more than the belief."""
+        return self.statistic == "memory"
+
+    def continuation_risk(
+        self, evidence: ArrayLike, *, t: int, cost: float | None = None, memory: ArrayLike | None = None
+    ) -> Floats:
         """Expected risk of observing once more after t observations, cost included.  (n, K) -> (n,); t in 1..T-1."""
         if not 1 <= t < self.problem.horizon:
             raise InvalidInput("t", f"lie in 1..{self.problem.horizon - 1}", t, "At the horizon there is no next step.")
         index = self.problem.cost_index(cost)
         values = check_step_evidence(evidence, self.problem.classes)
-        return self.problem.scale * self._continuation(values, posterior(values, self.prior), t, index)[0]
+        past = check_summaries(memory, count=len(values), wanted=self.remembers)
+        return self.problem.scale * self._continuation(values, posterior(values, self.prior), past, t, index)[0]
 
-    def stops(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Bools:
+    def stops(
+        self, evidence: ArrayLike, *, t: int, cost: float | None = None, memory: ArrayLike | None = None
+    ) -> Bools:
         """Whether to decide after t observations, (n, K) -> (n,); t in 1..T."""
-        return self.outlook(evidence, t=t, cost=cost).decided
+        return self.outlook(evidence, t=t, cost=cost, memory=memory).decided
 
-    def outlook(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Outlook:
+    def outlook(
+        self, evidence: ArrayLike, *, t: int, cost: float | None = None, memory: ArrayLike | None = None
+    ) -> Outlook:
         """Decide for n sequences of which t observations are in, from their evidence (n, K); t in 1..T.
 
         This is the definition of the rule; `decide` is the fast way through whole sequences.
@@ -110,6 +128,7 @@ class StoppingRule:
         if not 1 <= t <= self.problem.horizon:
             raise InvalidInput("t", f"lie in 1..{self.problem.horizon}", t)
         values = check_step_evidence(evidence, self.problem.classes)
+        past = check_summaries(memory, count=len(values), wanted=self.remembers)
         index = self.problem.cost_index(cost)
         belief = posterior(values, self.prior)
         stopping = self.problem.stopping_risk(belief)
@@ -117,14 +136,14 @@ class StoppingRule:
         going_on = limit = np.full(len(values), np.inf)
         deviation = np.full(len(values), np.nan)
         if not last:
-            going_on, limit = self._continuation(values, belief, t, index)
-            deviation = self._deviation(values, belief, t, index)
+            going_on, limit = self._continuation(values, belief, past, t, index)
+            deviation = self._deviation(statistic_of(values, belief, self.statistic, past), t, index)
         scale = self.problem.scale
         label = self.problem.best_label(belief)
         return Outlook(stopping <= limit, label, belief, scale * stopping, scale * going_on, scale * deviation)
 
-    def step(self, evidence: ArrayLike, *, t: int, cost: float | None = None) -> Step:
-        """`outlook` for one sequence, (K,) evidence: the same decision in a few microseconds."""
+    def step(self, evidence: ArrayLike, *, t: int, cost: float | None = None, memory: ArrayLike | None = None) -> Step:
+        """`outlook` for one sequence, (K,) evidence and (M,) summaries: the same decision in a few microseconds."""
         problem = self.problem
         values = np.asarray(evidence, dtype=np.float64)
         # A sum is finite only if its parts are, and quicker than asking each of them.
@@ -132,6 +151,10 @@ class StoppingRule:
             raise InvalidInput("evidence", f"be {problem.classes} finite numbers, one a class", evidence)
         if not 1 <= t <= problem.horizon:
             raise InvalidInput("t", f"lie in 1..{problem.horizon}", t)
+        past = None
+        if memory is not None or self.remembers:
+            rows = check_summaries(None if memory is None else np.atleast_2d(memory), count=1, wanted=self.remembers)
+            past = None if rows is None else rows[0]
         belief = softmax(values + self._log_prior)
         # Risk of each decision, then the least that any look could leave: one product for all.
         risks = belief @ self._penalties
@@ -139,7 +162,8 @@ class StoppingRule:
         label = int((risks[:-1] <= stopping + TIE).argmax())
         if t < problem.horizon:
             surface, price = self._ahead(t, cost)
-            statistic = belief if self.statistic == "posterior" else log_likelihood_ratios(values)
+            whole = self.statistic == "posterior"
+            statistic = belief if whole else statistic_of(values, belief, self.statistic, past)
             least, expected = float(risks[-1]), surface.at(statistic)
             limit = going_on = max(expected, least) + price
             if self._margin and isinstance(surface, UncertainSurface):
@@ -156,16 +180,19 @@ class StoppingRule:
         ends = check_lengths(lengths, count=n, horizon=horizon)
         time = np.full(n, horizon)
         label = np.empty(n, dtype=np.int64)
-        waiting = np.arange(n)
+        waiting, memory = np.arange(n), Memory.start(n, self.problem.classes) if self.remembers else None
         for t in range(1, horizon + 1):
             evidence_now = values[waiting, t - 1]
             belief = posterior(evidence_now, self.prior)
             stop = ends[waiting] <= t
+            memory = memory.advance(evidence_now) if memory else None
             if t < horizon:
-                stop |= self.problem.stopping_risk(belief) <= self._continuation(evidence_now, belief, t, index)[1]
+                past = memory.summaries() if memory else None
+                limit = self._continuation(evidence_now, belief, past, t, index)[1]
+                stop |= self.problem.stopping_risk(belief) <= limit
             time[waiting[stop]] = t
             label[waiting[stop]] = self.problem.best_label(belief[stop])
-            waiting = waiting[~stop]
+            waiting, memory = waiting[~stop], memory.take(~stop) if memory else None
             if len(waiting) == 0:
                 break
         return Decisions(time, label, horizon)
@@ -212,9 +239,9 @@ class StoppingRule:
             raise ValueError(f"unknown statistic {self.statistic!r}")
         if self.prior.shape != (classes,) or len(self.surfaces) != self.problem.horizon - 1:
             raise ValueError("prior or number of surfaces does not fit the problem")
-        trial = np.zeros((1, classes))
+        trial, past = np.zeros((1, classes)), np.zeros((1, len(SUMMARIES)))
         for surface in self.surfaces:
-            found = surface(statistic_of(trial, posterior(trial, self.prior), self.statistic))
+            found = surface(statistic_of(trial, posterior(trial, self.prior), self.statistic, past))
             if found.shape != (1, costs) or not np.isfinite(found).all():
                 raise ValueError("a surface does not fit the problem")
 
@@ -252,23 +279,25 @@ class StoppingRule:
         """Standard deviations by which stopping must be better."""
         return NormalDist().inv_cdf(self.confidence)
 
-    def _continuation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> tuple[Floats, Floats]:
+    def _continuation(
+        self, evidence: NDArray[Any], belief: Floats, memory: NDArray[Any] | None, t: int, index: int
+    ) -> tuple[Floats, Floats]:
         """Continuation risk, and the stopping risk below which to stop; in units of the scale, (n, K) -> (n,) each."""
-        surface = self._surface(t, index)
-        expected = expected_minimum(surface, evidence, belief, self.statistic, self.problem)[:, 0]
+        surface, known = self._surface(t, index), statistic_of(evidence, belief, self.statistic, memory)
+        expected = expected_minimum(surface, known, belief, self.problem)[:, 0]
         price = self.problem.next_cost(t)[index]
         going_on = np.asarray(expected + price, dtype=np.float64)
         if not self._margin:
             return going_on, going_on
-        doubt = self._margin * self._deviation(evidence, belief, t, index)
+        doubt = self._margin * self._deviation(known, t, index)
         return going_on, np.maximum(going_on - doubt, self.problem.least_risk(belief) + price)
 
-    def _deviation(self, evidence: NDArray[Any], belief: Floats, t: int, index: int) -> Floats:
+    def _deviation(self, statistic: Floats, t: int, index: int) -> Floats:
         """Standard deviation of the continuation risk; nan where the surface knows none."""
         surface = self._surface(t, index)
         if not isinstance(surface, UncertainSurface):
-            return np.full(len(evidence), np.nan)
-        return surface.deviation(statistic_of(evidence, belief, self.statistic))[:, 0]
+            return np.full(len(statistic), np.nan)
+        return surface.deviation(statistic)[:, 0]
 
 
 def check_confidence(confidence: float, *, certain: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from firmbound.continuation.convex import ConvexOptions
+from firmbound.continuation.convex import ConvexOptions, ConvexStatistic
 from firmbound.continuation.gaussian_process import ProcessOptions, ProcessSolver
 from firmbound.continuation.kernel_surface import KernelName
 from firmbound.continuation.solvers import SolverName
@@ -196,6 +196,7 @@ class ConvexBoundary(BoundarySection):
     points: PositiveInt | None
     pieces: PositiveInt | None
     compression: Literal["cells", "subsample"]
+    statistic: ConvexStatistic
     regularisation: PositiveFloat | Literal["cv"] | None
     tolerance: PositiveFloat
 
@@ -211,6 +212,7 @@ class ConvexBoundary(BoundarySection):
             solver=self.solver,
             pieces=self.pieces,
             compression=self.compression,
+            statistic=self.statistic,
             device=self.device,
         )
 

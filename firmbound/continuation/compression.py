@@ -46,13 +46,16 @@ def bin_line(posterior: Floats, points: int) -> Compression:
     return _from_cells(posterior, index)
 
 
-def split_cells(posterior: Floats, points: int, weights: Floats | None = None) -> Compression:
+def split_cells(
+    posterior: Floats, points: int, weights: Floats | None = None, beside: Floats | None = None
+) -> Compression:
     """Any number of classes: cut the cell of largest spread until there are `points`.  (n, K) -> m <= points cells.
 
     Spread is the summed squared distance to the cell's mean, in square roots of the posterior; the cut is at the mean
     of the widest axis. Cells of equal rows are never cut. `weights` (n,): how many sequences each row stands for.
+    `beside` (n, M): what else rows are compared by, in the units of the roots.
     """
-    roots = np.sqrt(posterior)
+    roots = np.sqrt(posterior) if beside is None else np.concatenate([np.sqrt(posterior), beside], axis=1)
     sizes = np.ones(len(roots)) if weights is None else weights
     cell = np.zeros(len(roots), dtype=np.int64)
     rows_of = {0: np.arange(len(roots))}

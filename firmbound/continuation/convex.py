@@ -5,7 +5,7 @@ The continuation risk is concave in the posterior, so its negative is fitted and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -49,6 +49,7 @@ class Defaults:
 
 
 FEWEST = 30
+ConvexStatistic = Literal["posterior", "memory"]
 DEFAULTS = {
     "line": Defaults(points=1_000, regularisation=1e-8, corner_share=0.1),
     "interior-point": Defaults(points=400, regularisation=1e-8, corner_share=0.1, sequences_a_point=10),
@@ -67,7 +68,8 @@ class ConvexOptions:
     by five-fold cross-validation. None for either: the solver's measured default. tolerance: largest broken constraint
     and relative gap at which a solver may stop. solver: see `solvers`; "auto" chooses by the number of classes.
     pieces: of the max-affine solver (None: one a class). compression: "cells" uses all sequences, "subsample" `points`
-    random ones as the paper does. device: where torch solvers run.
+    random ones as the paper does. statistic: what surfaces are functions of; "memory" puts summaries of the past beside
+    the posterior, and the surface is concave in it whatever the past. device: where torch solvers run.
     """
 
     points: int | None = None
@@ -76,6 +78,7 @@ class ConvexOptions:
     solver: SolverName = "auto"
     pieces: int | None = None
     compression: Literal["cells", "subsample"] = "cells"
+    statistic: ConvexStatistic = "posterior"
     device: Device = "cpu"
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class ConvexOptions:
             ("solver", self.solver in get_args(SolverName), f"be one of {get_args(SolverName)}"),
             ("pieces", self.pieces is None or self.pieces >= 1, "be at least 1"),
             ("compression", self.compression in ("cells", "subsample"), "be 'cells' or 'subsample'"),
+            ("statistic", self.statistic in get_args(ConvexStatistic), f"be one of {get_args(ConvexStatistic)}"),
             ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
         ):
             if not holds:
@@ -103,7 +107,7 @@ def _is_positive(value: object) -> bool:
 
 @dataclass(frozen=True)
 class ConvexFitter:
-    """Concave least squares on compressed posteriors, for any number of classes.
+    """Concave least squares on compressed posteriors, for any number of classes; `MemoryFitter` puts the past beside.
 
     `corner_risk` (K,) is the risk where class k is certain. More looks change nothing there, so the continuation risk
     without cost is known exactly, and the corners join the data as heavy points: where no sequence has been, as near
@@ -120,6 +124,10 @@ class ConvexFitter:
     @property
     def statistic(self) -> Statistic:
         return "posterior"
+
+    def with_points(self, points: int) -> ConvexFitter:
+        """The same with another number of points."""
+        return replace(self, options=replace(self.options, points=points))
 
     def prepare(self, statistic: Floats) -> PreparedConvex:
         name = choose_solver(self.options.solver, statistic.shape[1])

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 ProcessSolver = Literal["collapsed", "variational"]
 # Inducing points and weighted points of the collapsed solver; measured in benchmarks/results/process_options.json.
 LINE, PLANE = (40, 300), (100, 1_000)
+# How far a deviation of the past counts beside one of the belief: risks bend more slowly along it.
+RELEVANCE = 0.3
 # Of a share, where no sequence says anything: deciding at random regrets twice what deciding well does near certainty.
 UNKNOWN_SHARE = 0.5
 # The variational solver divides by the scale of single sequences; more certain ones than this are left out.
@@ -33,11 +35,11 @@ class ProcessOptions:
     """How a Gaussian process is fitted; risks are in units of the largest penalty.
 
     solver: "collapsed" (closed form, all costs at once) or "variational" (the paper's). statistic: what the kernel
-    sees. temperature: of the ratios on their way into the kernel, see RiskFrame; None gives the ratios themselves.
-    inducing, points: inducing points and weighted points a time step; None: what measured best. scaling: model
-    "share"s of the largest possible risk, or "risk"s as the paper does. noise: "local" levels, or "uniform". points and
-    noise are the collapsed solver's alone, epochs, batch and learning_rate the variational one's. device: where torch
-    computes.
+    sees; "memory" is the ratios with summaries of the past beside. temperature: of the ratios on their way into the
+    kernel, see RiskFrame; None: the ratios themselves. inducing, points: inducing points and weighted points a time
+    step; None: what measured best. scaling: model "share"s of the largest possible risk, or "risk"s as the paper does.
+    noise: "local" levels, or "uniform". points and noise are the collapsed solver's alone, epochs, batch and
+    learning_rate the variational one's. device: where torch computes.
     """
 
     solver: ProcessSolver = "collapsed"
@@ -108,20 +110,28 @@ class ProcessFitter:
         scale, floor = self.frame.scale(belief), self.frame.floor(belief)
         if self.options.solver == "variational":
             return PreparedSequences(self.frame, self.options, self.seed, inputs, scale, floor)
-        inducing, points = LINE if self.frame.classes == 2 else PLANE
+        memory = statistic[:, self.frame.classes :] if self.frame.summaries else None
+        line = self.frame.classes == 2 and memory is None
+        inducing, points = LINE if line else PLANE
         points = self.options.points or max(points, 3 * (self.options.inducing or 0))
-        cells = bin_line(belief, points) if self.frame.classes == 2 else split_cells(belief, points)
-        return self._prepare_cells(cells, inputs, scale, floor, self.options.inducing or inducing)
+        cells = bin_line(belief, points) if line else split_cells(belief, points, beside=memory)
+        return self._prepare_cells(cells, inputs, scale, floor, memory, self.options.inducing or inducing)
 
     def _prepare_cells(
-        self, cells: Compression, inputs: Floats, scale: Floats, floor: Floats, inducing: int
+        self,
+        cells: Compression,
+        inputs: Floats,
+        scale: Floats,
+        floor: Floats,
+        memory: Floats | None,
+        inducing: int,
     ) -> PreparedCells | PreparedCertain:
         from firmbound.continuation.risk_cells import RiskCells
 
-        kept = RiskCells.of(cells, inputs, scale, floor)
+        kept = RiskCells.of(cells, inputs, scale, floor, memory)
         if kept is None:
             return PreparedCertain(self.frame)
-        centre, projection = standardisation(kept.inputs, kept.first)
+        centre, projection = standardisation(kept.inputs, kept.first, self.frame.summaries)
         points = (kept.inputs - centre) @ projection
         return PreparedCells(
             self.frame, self.options, kept, centre, projection, points, kept.spread_points(points, inducing)
@@ -178,7 +188,7 @@ class PreparedCertain:
 
     def fit(self, next_risk: Floats, later: RiskSurface | None = None) -> KernelSurface:
         costs = check_targets(next_risk).shape[1]
-        inputs = self.frame.classes - 1
+        inputs = self.frame.dimension
         return KernelSurface(
             frame=self.frame,
             smoothness=SMOOTHNESS["rbf"],
@@ -213,7 +223,7 @@ class PreparedSequences:
 
         targets = check_targets(next_risk)
         kept = self.scale > (SMALLEST_SCALE if np.any(self.scale > SMALLEST_SCALE) else -1.0)
-        centre, projection = standardisation(self.inputs[kept], np.ones(int(kept.sum())))
+        centre, projection = standardisation(self.inputs[kept], np.ones(int(kept.sum())), self.frame.summaries)
         shares = (targets - self.floor[:, None])[kept] / np.maximum(self.scale[kept], SMALLEST_SCALE)[:, None]
         mean, deviation = shares.mean(axis=0), shares.std(axis=0)
         deviation = np.where(deviation > 1e-12, deviation, 1.0)
@@ -242,8 +252,16 @@ class PreparedSequences:
         )
 
 
-def standardisation(points: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Centre (d,) and projection (d, d) that give weighted points (n, d) mean 0 and covariance 1."""
+def standardisation(points: Floats, weights: Floats, summaries: int = 0) -> tuple[Floats, Floats]:
+    """Centre (d,) and projection (d, d) that give weighted points (n, d) mean 0 and covariance 1.
+
+    The last `summaries` columns are of the past: standardised among themselves, and RELEVANCE wide.
+    """
+    if summaries:
+        here, past = (standardisation(part, weights) for part in np.split(points, [-summaries], axis=1))
+        projection = np.zeros((points.shape[1],) * 2)
+        projection[:-summaries, :-summaries], projection[-summaries:, -summaries:] = here[1], RELEVANCE * past[1]
+        return np.concatenate([here[0], past[0]]), projection
     share = weights / weights.sum()
     centre = share @ points
     apart = points - centre

@@ -72,7 +72,7 @@ class KernelSurface:
             ("mean", self.mean.shape == self.amplitude.shape == self.constant.shape == (costs,)),
             ("directions", self.directions.shape[:2] == (groups, points + 1)),
             ("sharpness", self.sharpness.shape == (costs, self.directions.shape[-1])),
-            ("projection", self.projection.shape[:2] == self.centre.shape == (groups, self.frame.classes - 1)),
+            ("projection", self.projection.shape[:2] == self.centre.shape == (groups, self.frame.dimension)),
             ("smoothness", self.smoothness in SMOOTHNESS.values()),
         ):
             if not holds:

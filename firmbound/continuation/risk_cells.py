@@ -26,12 +26,14 @@ SMALLEST_SCALE = 1e-30
 class RiskCells:
     """k cells of sequences that are not certain, and the cell (n,) of each sequence, -1 where it is.
 
-    points (k, K): mean posteriors. inputs (k, d): of a kernel. size, first, second (k,): numbers of sequences, sums of
-    their scales, of the scales' squares. group (k,): of equal noise. scale (n,): of each sequence; floor (n,) too, or
-    None where it is 0. One of these is kept for every t, so what each sequence takes is kept short.
+    points (k, K): mean posteriors. beside (k, M): mean summaries of the past, or None. inputs (k, d): of a kernel.
+    size, first, second (k,): numbers of sequences, sums of their scales, of the scales' squares. group (k,): of equal
+    noise. scale (n,): of each sequence; floor (n,) too, or None where it is 0. One of these is kept for every t, so
+    what each sequence takes is kept short.
     """
 
     points: Floats
+    beside: Floats | None
     inputs: Floats
     size: Floats
     first: Floats
@@ -42,7 +44,9 @@ class RiskCells:
     floor: Floats | None
 
     @classmethod
-    def of(cls, cells: Compression, inputs: Floats, scale: Floats, floor: Floats) -> RiskCells | None:
+    def of(
+        cls, cells: Compression, inputs: Floats, scale: Floats, floor: Floats, memory: Floats | None = None
+    ) -> RiskCells | None:
         """None if all sequences are certain: there is nothing to learn."""
         uncertain = _uncertain(cells, scale)
         if not uncertain.any():
@@ -53,13 +57,14 @@ class RiskCells:
         # Where the scale changes within a cell, its sequences count as they do in the sum of risks.
         means = _sums(cell, count, inputs * scale[:, None]) / first[:, None]
         points = cells.points[uncertain]
-        group = split_cells(points, NOISE_GROUPS, size).cell.astype(np.int64)
+        beside = None if memory is None else cells.average(memory)[uncertain]
+        group = split_cells(points, NOISE_GROUPS, size, beside).cell.astype(np.int64)
         kept = floor if floor.any() else None
-        return cls(points, means, size, first, second, group, cell, scale.astype(np.float32), kept)
+        return cls(points, beside, means, size, first, second, group, cell, scale.astype(np.float32), kept)
 
     def spread_points(self, inputs: Floats, count: int) -> Floats:
         """At most `count` of the cells' inputs, or means of neighbours among them, spread as the sequences are."""
-        owner = split_cells(self.points, count, self.size).cell.astype(np.int64)
+        owner = split_cells(self.points, count, self.size, self.beside).cell.astype(np.int64)
         total = np.bincount(owner, self.first)
         return _sums(owner, len(total), inputs * self.first[:, None]) / total[:, None]
 

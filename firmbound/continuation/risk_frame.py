@@ -22,12 +22,16 @@ import numpy as np
 from firmbound.arrays import Floats
 from firmbound.continuation.surface import Statistic
 from firmbound.errors import InvalidInput
+from firmbound.memory import SUMMARIES
 from firmbound.posterior import softmax
 
 
 @dataclass(frozen=True)
 class RiskFrame:
     """From a statistic, LLRs (n, K - 1) or posteriors (n, K), to beliefs, inputs of a kernel, floor and scale.
+
+    With statistic "memory", rows are posteriors with M summaries of the past beside them, (n, K + M). The belief enters
+    the kernel as LLRs do, the summaries as they are; floor and scale are the belief's.
 
     regret (K, K) and least (K,) as above, in units of the largest penalty.
     log_prior_odds (K - 1,): log prior_k - log prior_K. temperature: LLRs enter the kernel as softmax(log odds /
@@ -55,8 +59,19 @@ class RiskFrame:
     def classes(self) -> int:
         return len(self.least)
 
+    @property
+    def summaries(self) -> int:
+        """How many numbers of the past stand beside the belief."""
+        return len(SUMMARIES) if self.statistic == "memory" else 0
+
+    @property
+    def dimension(self) -> int:
+        """Of a kernel's inputs."""
+        return self.classes - 1 + self.summaries
+
     def arrays(self) -> Mapping[str, Floats]:
-        return {
+        remembers = {"memory": np.ones(1)} if self.statistic == "memory" else {}
+        return remembers | {
             "posterior": np.array([float(self.statistic == "posterior")]),
             "log_prior_odds": self.log_prior_odds,
             "regret": self.regret,
@@ -74,20 +89,26 @@ class RiskFrame:
         least: Floats,
         temperature: Floats,
         scaled: Floats,
+        memory: Floats | None = None,
     ) -> RiskFrame:
-        statistic: Statistic = "posterior" if posterior[0] else "llr"
+        statistic: Statistic = "memory" if memory is not None else "posterior" if posterior[0] else "llr"
         return cls(statistic, log_prior_odds, regret, least, float(temperature[0]), bool(scaled[0]))
 
     def belief(self, statistic: Floats) -> Floats:
         """(n, K) posteriors of (n, K - 1) LLRs or of themselves; or (K,) of one."""
-        columns = self.classes - (self.statistic == "llr")
+        columns = self.classes - (self.statistic == "llr") + self.summaries
         if statistic.shape[-1] != columns:
-            words = "posteriors" if self.statistic == "posterior" else "log-likelihood ratios"
+            words = "log-likelihood ratios" if self.statistic == "llr" else "posteriors"
+            words += " and summaries" * (self.statistic == "memory")
             raise InvalidInput("statistic", f"have {columns} {words} a row", f"{statistic.shape[-1]} columns")
+        if self.statistic == "memory":
+            return statistic[..., : self.classes]
         return statistic if self.statistic == "posterior" else softmax(self._scores(statistic))
 
     def inputs(self, statistic: Floats) -> Floats:
-        """(n, K - 1) inputs of a kernel; or (K - 1,) of one."""
+        """(n, d) inputs of a kernel, d = K - 1, or K - 1 + M with memory; or (d,) of one."""
+        if self.statistic == "memory":
+            return np.concatenate([self._softened(self.belief(statistic)), statistic[..., self.classes :]], axis=-1)
         if self.statistic == "posterior":
             return statistic[..., :-1]
         if self.temperature == np.inf:
@@ -109,6 +130,14 @@ class RiskFrame:
     @cached_property
     def _padded_odds(self) -> Floats:
         return np.append(self.log_prior_odds, 0.0)
+
+    def _softened(self, belief: Floats) -> Floats:
+        """Of posteriors (.., K) what `inputs` makes of the ratios that belong to them.  -> (.., K - 1)."""
+        if self.temperature == np.inf:
+            log = np.log(np.maximum(belief, np.finfo(float).tiny))
+            return np.asarray(log[..., :-1] - log[..., -1:])
+        powers = belief**self._coldness
+        return np.asarray((powers / powers.sum(axis=-1, keepdims=True))[..., :-1])
 
     def _scores(self, ratios: Floats) -> Floats:
         """Log odds against the last class, itself included."""

@@ -18,6 +18,7 @@ from safetensors.numpy import load, save
 from firmbound.arrays import Bools, Floats, Ints, any_array
 from firmbound.early.remaining_time import RemainingTime
 from firmbound.errors import BundleError, InvalidInput
+from firmbound.memory import Memory
 from firmbound.readers.protocol import EvidenceReader
 from firmbound.series import Missing, is_missing, observations
 from firmbound.stopping_rule import StoppingRule
@@ -40,6 +41,10 @@ class StreamParts:
     @property
     def cost_index(self) -> int:
         return self.rule.problem.cost_index(self.cost)
+
+    def memory(self, streams: int) -> Memory | None:
+        """Of streams that have seen nothing yet; none for a rule that asks for none."""
+        return Memory.start(streams, self.rule.problem.classes) if self.rule.remembers else None
 
 
 class StreamStep(NamedTuple):
@@ -64,7 +69,7 @@ class EarlyStream:
     def __init__(self, parts: StreamParts, state: bytes | None = None) -> None:
         self.parts, self._reader = parts, parts.reader.stream()
         self._index, self._evidence = parts.cost_index, np.zeros(len(parts.classes))
-        self.time, self._ended = 0, False
+        self.time, self._ended, self._memory = 0, False, parts.memory(1)
         self.last: StreamStep | None = None
         if state is not None:
             self._resume(state)
@@ -75,6 +80,8 @@ class EarlyStream:
         given = observations(observation, (self.parts.reader.dimension,), self.parts.missing)
         if not is_missing(given, self.parts.missing):
             self._evidence = self._reader.push(given)
+        if self._memory is not None:
+            self._memory = self._memory.advance(self._evidence[None])
         self.time += 1
         self.last = self._step()
         return self.last
@@ -90,7 +97,8 @@ class EarlyStream:
 
     def _step(self) -> StreamStep:
         parts, t = self.parts, self.time
-        step = parts.rule.step(self._evidence, t=t, cost=parts.cost)
+        past = None if self._memory is None else self._memory.summaries()
+        step = parts.rule.step(self._evidence, t=t, cost=parts.cost, memory=past)
         decided = step.decided or self._ended
         left = 0.0 if decided else parts.remaining(t, self._index, step.stopping_risk)
         label = parts.classes[step.label]
@@ -100,24 +108,41 @@ class EarlyStream:
         """All that another process needs to go on, with the same classifier."""
         decided = self.last is not None and self.last.decided
         stands = np.array([self.time, int(self._ended), int(decided)])
-        return save({f"reader/{name}": np.array(part) for name, part in self._reader.state().items()} | {"at": stands})
+        memory = {} if self._memory is None else self._memory.arrays()
+        kept = {f"reader/{name}": np.array(part) for name, part in self._reader.state().items()}
+        return save(kept | {f"memory/{name}": part for name, part in memory.items()} | {"at": stands})
 
     def _resume(self, state: bytes) -> None:
         try:
             arrays = load(state)
             time, ended, decided = (int(number) for number in arrays["at"])
-            kept = {name.removeprefix("reader/"): part for name, part in arrays.items() if name != "at"}
-            evidence = self._reader.restore(kept)
+            evidence = self._reader.restore(_parts_of("reader/", arrays))
+            memory = self._resumed_memory(_parts_of("memory/", arrays), time)
             if not self._reader.time <= time <= self.parts.rule.problem.horizon or not np.isfinite(evidence).all():
                 raise ValueError(f"it stands at step {time} after {self._reader.time} observations")
         except (SafetensorError, KeyError, IndexError, TypeError, ValueError, OverflowError) as problem:
             raise BundleError(f"This is no state of a stream of this classifier: {problem}.") from None
-        self.time, self._ended = time, bool(ended)
+        self.time, self._ended, self._memory = time, bool(ended), memory
         self._evidence = evidence if self._reader.time else self._evidence
         if time:
             self.last = self._step()
             if self.last.decided != bool(decided):
                 raise BundleError("This is the state of a stream with another rule or cost.")
+
+    def _resumed_memory(self, arrays: dict[str, NDArray[Any]], time: int) -> Memory | None:
+        if bool(arrays) != self.parts.rule.remembers:
+            raise ValueError("its rule looked at the past and this one does not" if arrays else "it has no memory")
+        if not arrays:
+            return None
+        memory = Memory.from_arrays(arrays, count=1, classes=len(self.parts.classes))
+        if memory.steps[0] != time:
+            raise ValueError(f"it stands at step {time} with a memory of {memory.steps[0]}")
+        return memory
+
+
+def _parts_of(start: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Those whose name begins so, without the beginning."""
+    return {name.removeprefix(start): part for name, part in arrays.items() if name.startswith(start)}
 
 
 @dataclass(frozen=True)
@@ -149,7 +174,7 @@ class StreamPool:
         self.time = np.zeros(self.streams, dtype=np.int64)
         self.decided = np.zeros(self.streams, dtype=np.bool_)
         self.label = np.zeros(self.streams, dtype=np.int64)
-        self._evidence = np.zeros((self.streams, classes))
+        self._evidence, self._memory = np.zeros((self.streams, classes)), parts.memory(self.streams)
         self._posterior = np.tile(parts.rule.prior, (self.streams, 1))
         self._stopping, self._going_on, self._left = (np.full(self.streams, np.nan) for _ in range(3))
 
@@ -158,6 +183,8 @@ class StreamPool:
         chosen = self._places(streams)
         self._reader.reset(chosen)
         self.time[chosen], self.decided[chosen], self._evidence[chosen] = 0, False, 0.0
+        if self._memory is not None:
+            self._memory.put(chosen, Memory.start(len(chosen), self._evidence.shape[1]))
 
     def push(self, observation: ArrayLike, streams: ArrayLike | None = None) -> PoolSteps:
         """One observation (m, d) for each of m streams, all by default. Those that have decided stay as they are."""
@@ -195,9 +222,12 @@ class StreamPool:
 
     def _decide(self, moving: Ints) -> None:
         rule, cost = self.parts.rule, self.parts.cost
+        if self._memory is not None:
+            self._memory.put(moving, self._memory.take(moving).advance(self._evidence[moving]))
         for t in np.unique(self.time[moving]).tolist():
             now = moving[self.time[moving] == t]
-            found = rule.outlook(self._evidence[now], t=t, cost=cost)
+            past = None if self._memory is None else self._memory.take(now).summaries()
+            found = rule.outlook(self._evidence[now], t=t, cost=cost, memory=past)
             self.decided[now], self.label[now], self._posterior[now] = found.decided, found.label, found.posterior
             self._stopping[now], self._going_on[now] = found.stopping_risk, found.continuation_risk
             left = 0.0 if t == rule.problem.horizon else self.parts.remaining.each(t, self._index, found.stopping_risk)

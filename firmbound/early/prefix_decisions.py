@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from firmbound.memory import Memory
 from firmbound.stopping_rule import Outlook
 
 if TYPE_CHECKING:
@@ -28,13 +29,16 @@ def decide_prefixes(
     found: list[Outlook] = []
     places: list[NDArray[np.int64]] = []
     waiting = np.arange(len(series))
+    memory = Memory.start(len(series), rule.problem.classes) if rule.remembers else None
     for t in range(1, series.horizon + 1):
-        outlook = rule.outlook(evidence[waiting, t - 1], t=t, cost=classifier.cost)
+        now = evidence[waiting, t - 1]
+        memory = memory.advance(now) if memory else None
+        outlook = rule.outlook(now, t=t, cost=classifier.cost, memory=memory.summaries() if memory else None)
         settled = outlook.decided | (series.lengths[waiting] == t)
         found.append(Outlook(**{f.name: getattr(outlook, f.name)[settled] for f in fields(Outlook)}))
         time[waiting[settled]] = t
         places.append(waiting[settled])
-        waiting = waiting[~settled]
+        waiting, memory = waiting[~settled], memory.take(~settled) if memory else None
     order = np.argsort(np.concatenate(places))
     columns = {f.name: np.concatenate([getattr(part, f.name) for part in found])[order] for f in fields(Outlook)}
     columns["label"] = classifier.classes_[columns["label"]]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
+from firmbound.posterior import posterior
 from firmbound.stopping_rule import StoppingRule
 
 GROUPS = 8
@@ -35,7 +36,8 @@ class RemainingTime:
             for t in range(1, horizon):
                 on = time > t
                 if on.any():
-                    risk = rule.outlook(evidence[on, t - 1], t=t, cost=cost).stopping_risk
+                    belief = posterior(evidence[on, t - 1], rule.prior)
+                    risk = rule.problem.scale * rule.problem.stopping_risk(belief)
                     edges[index, t - 1], means[index, t - 1] = _groups(risk, time[on] - t)
         return cls(edges, means)
 

@@ -113,6 +113,7 @@ SMALL = {
             "points": 200,
             "pieces": None,
             "compression": "cells",
+            "statistic": "posterior",
             "regularisation": 1e-8,
             "tolerance": 1e-5,
         },

@@ -85,6 +85,7 @@ def changed(path, value):
         ("boundary.gauss3.pieces", 3, "`boundary.gauss3.pieces` must be a known key"),
         ("boundary.gauss2.solver", "magic", "boundary.gauss2.solver"),
         ("boundary.gauss2.compression", "zip", "boundary.gauss2.compression"),
+        ("boundary.gauss2.statistic", "llr", "boundary.gauss2.statistic"),
         ("features.gauss2.horizon", 1, "features.gauss2.horizon"),
         ("features.gauss2.classes", 1, "features.gauss2.classes"),
         ("features.gauss2.classes", 200, "gauss2: dimension"),
