@@ -10,6 +10,7 @@ from prefect import flow, get_run_logger
 from firmbound.bundle import read_header
 from firmbound.continuation.surface import worst_facts
 from firmbound.evaluation.calibration import SATURATION
+from firmbound.memory import memory_of
 from firmbound.publishing import publish
 from firmbound.report import figures
 from firmbound.report.page import Section, render_page
@@ -105,8 +106,14 @@ def doubt_at_decisions(rule: StoppingRule, batch: Batch) -> float | None:
     assert batch.evidence is not None
     cost = middle_cost(rule)
     time = rule.decide(batch.evidence, cost=cost, lengths=batch.lengths).time
+    past = memory_of(batch.evidence) if rule.remembers else None
     found = [
-        rule.outlook(batch.evidence[time == t, t - 1], t=t, cost=cost).deviation
+        rule.outlook(
+            batch.evidence[time == t, t - 1],
+            t=t,
+            cost=cost,
+            memory=None if past is None else past[time == t, t - 1],
+        ).deviation
         for t in range(1, rule.problem.horizon)
         if np.any(time == t)
     ]

@@ -9,6 +9,7 @@ from firmbound.baselines.static_threshold import sweep
 from firmbound.evaluation.score import score
 from firmbound.report import figures
 from firmbound.report.page import Section, inline_svg, render_page
+from flows.report import doubt_at_decisions
 from tests.conftest import COSTS
 
 
@@ -189,3 +190,15 @@ def test_more_classes_have_no_surface_to_draw():
     problem = firmbound.datasets.gaussian(classes=4, sequences=300, horizon=3, dimension=4)
     rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.2], options=firmbound.ConvexOptions(points=20))
     assert figures.risk_surface(rule, 0.2, [1]) is None
+
+
+def test_a_rule_that_remembers_has_paths_but_no_surface_and_no_boundary():
+    problem = firmbound.datasets.oscillating(1_000, 12, seed=3)
+    rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.2], statistic="memory")
+    batch = problem.batch(0).part(slice(20))
+    assert figures.risk_surface(rule, 0.2, [1, 6]) is None
+    (axes,) = figures.trajectories(rule, batch, 0.2).axes
+    assert "boundary: decide outside" not in [line.get_label() for line in axes.lines]
+    assert doubt_at_decisions(rule, batch) is None
+    sure = firmbound.fit_stopping_rule(problem.evidence, costs=[0.2], method="gp", statistic="memory")
+    assert doubt_at_decisions(sure, batch) > 0

@@ -99,7 +99,10 @@ def trajectories(
     cost: float,
     optimal: Sequence[Sequence[float | None]] | None = None,
 ) -> Figure:
-    """Evidence of a few sequences until their decision; with two classes, between the moving boundaries."""
+    """Evidence of a few sequences until their decision; with two classes, between the moving boundaries.
+
+    A rule that looks at the past has no one boundary to draw.
+    """
     figure, (axes,) = _panels(1, width=8.0)
     evidence = batch.evidence
     assert evidence is not None
@@ -108,7 +111,7 @@ def trajectories(
     top = np.sort(evidence, axis=-1)
     height = evidence[..., 1] - evidence[..., 0] if two else top[..., -1] - top[..., -2]
     _draw_paths(axes, height, batch.labels, decisions)
-    if two:
+    if two and not rule.remembers:
         t = np.arange(1, rule.problem.horizon)
         low, high = continuation_interval(rule, cost).T
         axes.plot(t, low, color="black", lw=1.5, label="boundary: decide outside")
@@ -117,6 +120,7 @@ def trajectories(
             exact = np.array(optimal, dtype=float)
             axes.plot(t, exact, color=OPTIMUM, lw=1, ls="--", label=None)
             axes.plot([], [], color=OPTIMUM, lw=1, ls="--", label="exact optimum's boundary")
+    if two:
         # A boundary may lie beyond all that was ever seen; the picture is about what was.
         seen = 1.6 * max(1.0, np.abs(height[np.arange(len(height)), decisions.time - 1]).max())
         axes.set_ylim(-seen, seen)
@@ -126,7 +130,12 @@ def trajectories(
 
 
 def risk_surface(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure | None:
-    """Risk of stopping and of going on over posteriors: curves for two classes, regions of the simplex for three."""
+    """Risk of stopping and of going on over posteriors: curves for two classes, regions of the simplex for three.
+
+    None for more, and for a rule that looks at the past: its risk is no function of the posterior alone.
+    """
+    if rule.remembers:
+        return None
     if rule.problem.classes == 2:
         return _risk_lines(rule, cost, steps)
     if rule.problem.classes == 3:
