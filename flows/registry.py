@@ -90,7 +90,7 @@ def find_version(client: MlflowClient, name: str, folder: Path) -> str | None:
 
 def fingerprint(folder: Path) -> str:
     """What tells one saved model from another: the checksums of its headers, which hold those of its arrays."""
-    parts = [folder / part for part in ("classifier", "reader", "rule")]
+    parts = sorted(file.parent for file in folder.rglob(HEADER))
     return "+".join(str(read_header(part)["sha256"][HEADER]) for part in parts)
 
 
