@@ -178,10 +178,10 @@ def learn_refinement(
     seen = lesson.series.take(lesson.seen)
     rows = np.arange(len(lesson.train) if reads_by_network(reader) else 0, len(lesson.seen))
     labels, part = lesson.labels[lesson.seen[rows]], seen.take(rows)
-    few = f"{len(rows)} sequences are too few to refine by" if len(rows) < FEWEST else ""
-    if wanted.refine == "never" or (wanted.refine == "auto" and few):
-        return reader, evidence, rule, few or "asked for"
     options = wanted.refinement or RefinementOptions(seed=wanted.seed)
+    few = _too_few(labels, len(lesson.prior), options)
+    if wanted.refine == "never" or (wanted.refine == "auto" and few):
+        return reader, evidence, rule, "asked for" if wanted.refine == "never" else few
     given, hears = seen.gathered(evidence), options.inputs == "features"
     refiner, honest = fit_refiner(
         given[rows],
@@ -200,6 +200,16 @@ def learn_refinement(
     if not choice.refined:
         return reader, evidence, rule, choice.why
     return RefinedReader(reader, refiner), refined, better, choice.why
+
+
+def _too_few(labels: Ints, classes: int, options: RefinementOptions) -> str:
+    """Why these labels are too few to be refined by, in words; none if they are not."""
+    rarest = int(np.bincount(labels, minlength=classes).min())
+    if len(labels) < FEWEST:
+        return f"{len(labels)} sequences are too few to refine by"
+    if rarest < (options.folds or 2):
+        return f"too few to refine by: the rarest class is there {rarest} times in {len(labels):,} sequences"
+    return ""
 
 
 def reads_by_network(reader: EvidenceReader) -> bool:

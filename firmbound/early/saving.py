@@ -83,6 +83,8 @@ def read(
         if not isinstance(params["evidence"], str):
             inner = reader.reader if isinstance(reader, RefinedReader) else reader
             params["evidence"] = getattr(inner, "estimator", classify)
+        if isinstance(reader, RefinedReader):
+            _check_refiner(reader.refiner, rule)
         held_out = {name.removeprefix("held_out/"): part for name, part in arrays.items() if name[:8] == "held_out"}
         return cls.of_parts(
             reader,
@@ -97,10 +99,19 @@ def read(
         raise BundleError(f"{path} is no early classifier that this version can read: {problem}") from None
 
 
+def _check_refiner(refiner: Refiner, rule: StoppingRule) -> None:
+    if (refiner.classes, refiner.horizon) != (rule.problem.classes, rule.problem.horizon):
+        raise ValueError(f"its refiner is of {refiner.classes} classes and {refiner.horizon} steps, its rule is not")
+
+
 def _read_reader(path: Path, classify: Classify | None, trusted: Sequence[str]) -> EvidenceReader:
     if (path / ABOUT).is_dir():
         read_bundle(path / ABOUT, kind=REFINED)
-        return RefinedReader(_read_reader(path / INNER, classify, trusted), Refiner.load(path / REFINER))
+        inner, refiner = _read_reader(path / INNER, classify, trusted), Refiner.load(path / REFINER)
+        try:
+            return RefinedReader(inner, refiner)
+        except InvalidInput as problem:
+            raise BundleError(f"{path} holds a refiner of another reader: {problem}") from None
     kind = str(read_header(path).get("kind"))
     if kind == "prefix-function":
         return PrefixFunction.load(path, classify)

@@ -28,6 +28,12 @@ class RefinedReader:
     reader: EvidenceReader
     refiner: Refiner
 
+    def __post_init__(self) -> None:
+        scaling = self.refiner.listener.features
+        if scaling is not None and len(scaling.mean) != self.reader.dimension:
+            rule = f"hear features of the {self.reader.dimension} numbers that the reader reads"
+            raise InvalidInput("refiner", rule, f"one of {len(scaling.mean)}")
+
     @property
     def dimension(self) -> int:
         return self.reader.dimension
@@ -62,15 +68,11 @@ class RefinedStream:
         self.time = 0
 
     def push(self, observation: ArrayLike) -> Floats:
-        """A step that cannot be refined leaves the stream as it was."""
-        before = self._inner.state()
+        """What the reader refuses changes nothing; whatever it says can be refined."""
         given = self._inner.push(observation)
         beside = self.parts.heard(np.asarray(observation, dtype=np.float32)[None])
-        past, found = self.parts.refiner.step(self._past, self._inner.time, given[None], beside)
-        if not np.isfinite(found).all():
-            self._inner.restore(before)
-            raise InvalidInput("observation", "be of a size whose evidence can be refined", f"{observation!r:.60}")
-        self.time, self._past, self._latest = self._inner.time, past, found[0].astype(np.float64)
+        self._past, found = self.parts.refiner.step(self._past, self._inner.time, given[None], beside)
+        self.time, self._latest = self._inner.time, found[0].astype(np.float64)
         return self._latest
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -78,20 +80,18 @@ class RefinedStream:
         return kept | {f"past/{name}": part for name, part in self._past._asdict().items()} | {"refined": self._latest}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> Floats:
-        fresh = self.parts.refiner.listener.start(1)
-        past = Past(*(state[f"past/{name}"] for name in Past._fields))
-        latest = state["refined"]
-        pairs: list[tuple[NDArray[Any], NDArray[Any]]] = [*zip(past, fresh, strict=True), (latest, self._latest)]
-        for part, wanted in pairs:
-            if part.shape != wanted.shape or part.dtype != wanted.dtype or not np.isfinite(part).all():
-                raise ValueError(f"it holds {part.dtype} of {part.shape}, not {wanted.dtype} of {wanted.shape}")
+        past, latest = Past(*(state[f"past/{name}"] for name in Past._fields)), state["refined"]
+        if not self.parts.refiner.listener.could_have(past):
+            raise ValueError(f"it remembers {[part.shape for part in past]}, which this refinement cannot")
+        if latest.shape != self._latest.shape or latest.dtype != np.float64 or not np.isfinite(latest).all():
+            raise ValueError(f"it holds refined evidence {latest.dtype} of {latest.shape}")
         self._inner.restore({name[6:]: part for name, part in state.items() if name.startswith("inner/")})
         self.time, self._past, self._latest = self._inner.time, past, latest
         return self._latest
 
 
 class RefinedPool:
-    """Each series at its own time, as the pool of the reader inside."""
+    """Each series at its own time, as the pool of the reader inside: what that refuses changes nothing here."""
 
     def __init__(self, parts: RefinedReader, streams: int) -> None:
         self.parts, self._inner = parts, parts.reader.pool(streams)
@@ -109,10 +109,6 @@ class RefinedPool:
         given, times = self._inner.advance(streams, observations), self._time[streams] + 1
         before = Past(*(part[streams] for part in self._past))
         past, found = self.parts.refiner.steps(before, times, given, self.parts.heard(observations))
-        bad = ~np.isfinite(found).all(axis=1)
-        if bad.any():
-            rule, got = "be of a size whose evidence can be refined", f"others for streams {streams[bad][:5].tolist()}"
-            raise InvalidInput("observation", rule, got)
         self._time[streams] = times
         for part, new in zip(self._past, past, strict=True):
             part[streams] = new

@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from firmbound.arrays import Floats, Ints, check_lengths, class_labels, finite_array
 from firmbound.errors import InvalidInput
 from firmbound.refinement.echo import Singles
-from firmbound.refinement.listener import Listener, create_listener
+from firmbound.refinement.listener import Listener, bounded, create_listener
 from firmbound.refinement.options import RIDGES, RefinementOptions
-from firmbound.refinement.readout import Readout, ReadoutProblem, losses, refined
+from firmbound.refinement.readout import Readout, ReadoutProblem, losses, refined, untouched
 from firmbound.refinement.refiner import Refiner
 from firmbound.scaling import Moments
+from firmbound.series import ENOUGH
 from firmbound.trajectories import check_evidence
 
 # Steps at which readouts are learned, at most; steps and sequences by which the ridge is chosen.
@@ -90,7 +91,7 @@ def cross_fit(
     shares = np.bincount(labels, minlength=classes) / count
     folds = options.folds_for(labels)
     learner = _Learner(labels, fold_numbers(labels, folds, options.seed), folds, np.log(shares))
-    ridge = options.ridge or _chosen_ridge(learner, listener, evidence, features, lengths)
+    ridge = options.ridge or _chosen_ridge(learner, listener, evidence, features, lengths, options.seed)
     scales, weights = np.ones(horizon), np.zeros((horizon, listener.columns, classes), dtype=np.float32)
     honest = np.zeros(evidence.shape, dtype=np.float32)
     knots, waiting = set(knot_times(horizon).tolist()), list[Step]()
@@ -135,10 +136,14 @@ def _between(
 
 
 def walk(
-    listener: Listener, evidence: NDArray[Any], features: NDArray[Any] | None, lengths: Ints, most: int | None = None
+    listener: Listener,
+    evidence: NDArray[Any],
+    features: NDArray[Any] | None,
+    lengths: Ints,
+    rows: Ints | None = None,
 ) -> Iterator[Step]:
-    """The sequences, or the first `most`, step by step."""
-    rows = np.arange(min(most or len(evidence), len(evidence)))
+    """The sequences, or those of `rows`, step by step."""
+    rows = np.arange(len(evidence)) if rows is None else rows
     past = listener.start(len(rows))
     for time in range(1, evidence.shape[1] + 1):
         stay = lengths[rows] >= time
@@ -146,7 +151,7 @@ def walk(
             rows, past = rows[stay], type(past)(*(part[stay] for part in past))
         if not len(rows):
             return
-        now = evidence[rows, time - 1]
+        now = bounded(evidence[rows, time - 1])
         past, columns = listener.hear(past, time, now, None if features is None else features[rows, time - 1])
         yield Step(time, rows, now, columns)
 
@@ -166,15 +171,23 @@ class _Learner:
 
     def __init__(self, labels: Ints, fold: Ints, folds: int, log_shares: Floats) -> None:
         self.labels, self.fold, self.folds, self.log_shares = labels, fold, folds, log_shares
-        self._latest: list[Readout | None] = [None] * folds
+        # As for a horizon (see `series`): fewer teach nothing.
+        self.enough = min(ENOUGH, -(-len(labels) // 10))
+        self.forget()
 
     def forget(self) -> None:
         """Start from nothing again."""
-        self._latest = [None] * self.folds
+        self._latest: list[Readout | None] = [None] * self.folds
+        self._found: list[Readout] = []
 
     def fit(self, step: Step, ridge: float) -> list[Readout]:
-        """Readouts for columns as they come; inside, columns have mean 0 and deviation 1."""
+        """Readouts for columns as they come; inside, columns have mean 0 and deviation 1.
+
+        Where too few sequences are left to learn from, what was learned before them stays.
+        """
         _, rows, now, columns = step
+        if self._found and (len(rows) < self.enough or len(np.unique(self.fold[rows])) < 2):
+            return self._found
         centre, spread = columns.mean(axis=0), columns.std(axis=0)
         spread = np.where(spread > 1e-5, spread, np.inf).astype(np.float32)
         centre[0], spread[0] = 0.0, 1.0
@@ -182,13 +195,16 @@ class _Learner:
 
         def solve(fold: int) -> Readout:
             others = self.fold[rows] != fold
+            if not others.any():
+                return untouched(columns.shape[1], now.shape[1])
             problem = ReadoutProblem(now[others], even[others], self.labels[rows[others]], self.log_shares)
             return problem.solve(ridge, self._latest[fold])
 
         with ThreadPoolExecutor(self.folds) as pool:
             found = list(pool.map(solve, range(self.folds)))
         self._latest = list(found)
-        return [_as_they_come(one, centre, spread) for one in found]
+        self._found = [_as_they_come(one, centre, spread) for one in found]
+        return self._found
 
     def apply(self, found: Sequence[Readout], step: Step) -> NDArray[np.float32]:
         """Evidence of every sequence by the readout of its own fold."""
@@ -206,11 +222,18 @@ def _as_they_come(found: Readout, centre: Singles, spread: Singles) -> Readout:
 
 
 def _chosen_ridge(
-    learner: _Learner, listener: Listener, evidence: NDArray[Any], features: NDArray[Any] | None, lengths: Ints
+    learner: _Learner,
+    listener: Listener,
+    evidence: NDArray[Any],
+    features: NDArray[Any] | None,
+    lengths: Ints,
+    seed: int,
 ) -> float:
     """The ridge under which held-out labels are likeliest, at a few times together; looked for from the middle on."""
     times = np.linspace(lengths.max() / PILOTS, lengths.max(), PILOTS).round().astype(int).tolist()
-    steps = [step for step in walk(listener, evidence, features, lengths, PILOT_SEQUENCES) if step.time in times]
+    # By chance, not the first: sequences often come class by class.
+    pilots = np.sort(np.random.default_rng(seed).permutation(len(evidence))[:PILOT_SEQUENCES])
+    steps = [step for step in walk(listener, evidence, features, lengths, pilots) if step.time in times]
     found: dict[int, float] = {}
 
     def loss(place: int) -> float:

@@ -21,6 +21,8 @@ RETURN = 0.95
 INPUT_SIZE = (np.log(0.15), np.log(1.4))
 BIAS = 0.4
 SLOWEST = 0.05
+# Weights that come from a file are below.
+LARGEST = 1e12
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,16 @@ class EchoNetwork:
         heard *= self.news
         heard += units
         return heard
+
+    def check(self, dimension: int) -> None:
+        """Raises ValueError if these are no weights for so many inputs, or none under which units stay within 1."""
+        units = len(self.bias)
+        shapes = {"back": (units, units), "taken": (dimension, units), "bias": (units,), "news": (units,)}
+        for name, part in self.arrays().items():
+            if part.shape != shapes[name] or part.dtype != np.float32 or not (np.abs(part) < LARGEST).all():
+                raise ValueError(f"weights {name} are {part.dtype} of {part.shape}, not float32 of {shapes[name]}")
+        if not units or self.news.min() < 0 or self.news.max() > 1:
+            raise ValueError("no units, or some that take in more than all news")
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return {"back": self.back, "taken": self.taken, "bias": self.bias, "news": self.news}

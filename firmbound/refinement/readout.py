@@ -19,6 +19,8 @@ from firmbound.arrays import Floats, Ints
 # what is left to win is then below what is uncertain anyway, about a parameter / (2 n).
 ROUNDS, STEPS = 3, 12
 SLOPE = 1e-3
+# Of sums in single precision, as a share of the curvature.
+ROUNDING = 1e-6
 
 
 class Readout(NamedTuple):
@@ -62,7 +64,9 @@ class ReadoutProblem:
         classes = chances.shape[1]
         doubt = classes / (classes - 1) * (chances * (1.0 - chances)).mean(axis=1)
         gram = (self.columns * doubt[:, None]).T @ self.columns / np.float32(len(doubt))
-        upper = linalg.cholesky(gram.astype(np.float64) + price * np.eye(len(gram)), lower=False)
+        # Columns may depend on each other: what a small price does not lift above rounding, this does.
+        lift = max(price, ROUNDING * float(np.trace(gram)))
+        upper = linalg.cholesky(gram.astype(np.float64) + lift * np.eye(len(gram)), lower=False)
         size = float((doubt[:, None] * self.scores**2).sum()) / len(doubt)
         return upper, float(1.0 / np.sqrt(size + price))
 

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from firmbound.arrays import Floats, Ints, finite_array
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.errors import BundleError, InvalidInput
-from firmbound.refinement.echo import Singles
-from firmbound.refinement.listener import Listener, Past
+from firmbound.refinement.echo import LARGEST, Singles
+from firmbound.refinement.listener import Listener, Past, bounded
 from firmbound.refinement.readout import Readout, refined
 
 KIND = "refiner"
@@ -26,7 +26,7 @@ TOGETHER = 2_000
 class Refiner:
     """Causal, with a state of fixed size. scales (T,) and weights (T, p, K): the readout of every step.
 
-    ridge: what the weights were drawn to 0 with.
+    ridge: what the weights were drawn to 0 with. Whatever finite evidence comes is refined to finite evidence.
     """
 
     listener: Listener
@@ -46,23 +46,35 @@ class Refiner:
     def hears_features(self) -> bool:
         return self.listener.features is not None
 
-    def refine(self, evidence: ArrayLike, features: NDArray[Any] | None = None) -> NDArray[np.float32]:
+    def refine(self, evidence: ArrayLike, features: ArrayLike | None = None) -> NDArray[np.float32]:
         """Evidence (n, T, K), and features (n, T, d) where they are heard -> (n, T, K), the largest class at 0."""
         given = finite_array("evidence", evidence, ndim=3, shape_words=f"(n, T, {self.classes})")
         if given.shape[2] != self.classes or given.shape[1] > self.horizon:
             rule = f"have {self.classes} classes and {self.horizon} steps at most, as it was fitted"
             raise InvalidInput("evidence", rule, f"shape {given.shape}")
-        if self.hears_features and (features is None or features.shape[:2] != given.shape[:2]):
-            got = "none" if features is None else f"shape {features.shape}"
-            raise InvalidInput("features", f"be {given.shape[:2]} steps like the evidence", got)
+        beside = self._beside(features, given.shape[:2])
         found = np.empty(given.shape, dtype=np.float32)
         for start in range(0, len(given), TOGETHER):
             some = slice(start, start + TOGETHER)
             past = self.listener.start(len(given[some]))
             for time in range(1, given.shape[1] + 1):
-                beside = features[some, time - 1] if self.hears_features and features is not None else None
-                past, found[some, time - 1] = self.step(past, time, given[some, time - 1], beside)
+                heard = None if beside is None else beside[some, time - 1]
+                past, found[some, time - 1] = self.step(past, time, given[some, time - 1], heard)
         return found
+
+    def _beside(self, features: ArrayLike | None, steps: tuple[int, ...]) -> NDArray[Any] | None:
+        """Features as they are heard beside evidence of so many sequences and steps."""
+        scaling = self.listener.features
+        if scaling is None or features is None:
+            if (scaling is None) != (features is None):
+                rule = "be left out: this refinement hears none" if scaling is None else "be given, as it was fitted"
+                raise InvalidInput("features", rule, type(features).__name__)
+            return None
+        words = f"({steps[0]}, {steps[1]}, {len(scaling.mean)}), beside the evidence"
+        heard = finite_array("features", features, ndim=3, shape_words=words)
+        if heard.shape != (*steps, len(scaling.mean)):
+            raise InvalidInput("features", f"have shape {words}", f"shape {heard.shape}")
+        return heard
 
     def step(
         self, past: Past, time: int, evidence: NDArray[Any], features: NDArray[Any] | None = None
@@ -84,7 +96,7 @@ class Refiner:
 
     def _read(self, time: int, evidence: NDArray[Any], columns: Singles) -> NDArray[np.float32]:
         place = min(time, self.horizon) - 1
-        found = refined(evidence, columns, Readout(float(self.scales[place]), self.weights[place]))
+        found = refined(bounded(evidence), columns, Readout(float(self.scales[place]), self.weights[place]))
         return np.asarray(found - found.max(axis=-1, keepdims=True))
 
     def save(self, path: str | Path) -> None:
@@ -103,8 +115,13 @@ class Refiner:
     def _of(cls, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Refiner:
         listener = Listener.from_arrays(arrays, int(header["classes"]))
         found = cls(listener, arrays["scales"], arrays["weights"], float(header["ridge"]))
-        if found.weights.shape != (found.horizon, listener.columns, listener.classes):
-            raise ValueError(f"weights of shape {found.weights.shape}")
+        shape = (found.horizon, listener.columns, listener.classes)
+        if found.scales.ndim != 1 or not found.horizon or found.weights.shape != shape:
+            raise ValueError(f"scales of shape {found.scales.shape}, weights of shape {found.weights.shape}")
+        if found.scales.dtype != np.float64 or found.weights.dtype != np.float32:
+            raise ValueError(f"scales are {found.scales.dtype}, weights {found.weights.dtype}")
         if not all(np.isfinite(part).all() for part in arrays.values()):
             raise ValueError("it holds what are no numbers")
+        if max(np.abs(found.scales).max(), np.abs(found.weights).max()) > LARGEST:
+            raise ValueError("its weights are too large")
         return found
