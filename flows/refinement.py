@@ -12,7 +12,7 @@ from prefect import flow, get_run_logger
 from firmbound.arrays import Ints
 from firmbound.fitting import fit_from_slices, make_fitter
 from firmbound.publishing import publish
-from firmbound.refinement.choice import FEWEST, Choice, Contestant, compare
+from firmbound.refinement.choice import Choice, Contestant, compare, too_few
 from firmbound.refinement.cross_fitting import fit_refiner
 from firmbound.refinement.refiner import Refiner
 from firmbound.stopping_rule import StoppingRule
@@ -35,10 +35,10 @@ def refinement_flow(dataset: str, params: Params) -> None:
     section, fit_on = params.refinement[dataset], params.boundary[dataset].fit_on
     stores = {split: TrajectoryStore(stage_folder(dataset, "tandem") / f"{split}.zarr") for split in SPLITS}
     source = stores[fit_on]
-    few = source.description.sequences < FEWEST
+    few = too_few(source.labels, source.description.classes, section.options())
     refiner, honest = None, None
     if section.refine == "never" or (section.refine == "auto" and few):
-        choice = Choice(False, "asked for" if section.refine == "never" else f"fewer than {FEWEST} sequences")
+        choice = Choice(False, "asked for" if section.refine == "never" else few)
     else:
         work = work_task(learn, f"{dataset} readouts of {section.units} units")
         refiner, honest = work.submit(dataset, params, source).result()

@@ -19,7 +19,7 @@ from firmbound.readers.beliefs import BeliefReader
 from firmbound.readers.prefixes import PrefixClassifiers, PrefixFunction
 from firmbound.readers.protocol import EvidenceReader
 from firmbound.readers.refined import RefinedReader
-from firmbound.refinement.choice import FEWEST, Contestant, compare
+from firmbound.refinement.choice import Contestant, compare, too_few
 from firmbound.refinement.cross_fitting import fit_refiner
 from firmbound.refinement.options import Refine, RefinementOptions
 from firmbound.scaling import Moments
@@ -179,7 +179,7 @@ def learn_refinement(
     rows = np.arange(len(lesson.train) if reads_by_network(reader) else 0, len(lesson.seen))
     labels, part = lesson.labels[lesson.seen[rows]], seen.take(rows)
     options = wanted.refinement or RefinementOptions(seed=wanted.seed)
-    few = _too_few(labels, len(lesson.prior), options)
+    few = too_few(labels, len(lesson.prior), options)
     if wanted.refine == "never" or (wanted.refine == "auto" and few):
         return reader, evidence, rule, "asked for" if wanted.refine == "never" else few
     given, hears = seen.gathered(evidence), options.inputs == "features"
@@ -200,16 +200,6 @@ def learn_refinement(
     if not choice.refined:
         return reader, evidence, rule, choice.why
     return RefinedReader(reader, refiner), refined, better, choice.why
-
-
-def _too_few(labels: Ints, classes: int, options: RefinementOptions) -> str:
-    """Why these labels are too few to be refined by, in words; none if they are not."""
-    rarest = int(np.bincount(labels, minlength=classes).min())
-    if len(labels) < FEWEST:
-        return f"{len(labels)} sequences are too few to refine by"
-    if rarest < (options.folds or 2):
-        return f"too few to refine by: the rarest class is there {rarest} times in {len(labels):,} sequences"
-    return ""
 
 
 def reads_by_network(reader: EvidenceReader) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from firmbound.arrays import Floats, Ints
 from firmbound.evaluation.estimates import mean_of
 from firmbound.evaluation.risk import realised_risk
-from firmbound.refinement.options import Refine
+from firmbound.refinement.options import Refine, RefinementOptions
 from firmbound.stopping_rule import StoppingRule
 
 # Refinement is taken if it lowers what decisions cost by this many standard errors, and by this share: less is not
@@ -38,6 +38,16 @@ class Choice:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def too_few(labels: Ints, classes: int, options: RefinementOptions) -> str:
+    """Why these labels are too few to be refined by, in words; none if they are not."""
+    rarest = int(np.bincount(labels, minlength=classes).min())
+    if len(labels) < FEWEST:
+        return f"{len(labels)} sequences are too few to refine by"
+    if rarest < (options.folds or 2):
+        return f"too few to refine by: the rarest class is there {rarest} times in {len(labels):,} sequences"
+    return ""
 
 
 @dataclass(frozen=True)
