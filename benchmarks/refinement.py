@@ -61,6 +61,11 @@ def oscillating() -> dict[str, Any]:
         refiner, honest = _timed(seconds["refiner"], partial(firmbound.fit_refiner, given, labels))
         rule = _timed(seconds["rule on refined"], partial(_rule, honest, costs))
     refined = refiner.refine(new)
+    kept = {
+        f"{method} on {name}": firmbound.fit_stopping_rule(seen_by, costs=costs, method=method, statistic="memory")
+        for method in ("cfl", "gp")
+        for name, seen_by in (("given", given), ("refined", honest))
+    }
     grid = threshold_grid(given, 200)
     swept = sweep(new, grid)
     rows = []
@@ -76,6 +81,14 @@ def oscillating() -> dict[str, Any]:
                 "with": paid[1].value,
                 "with_error": paid[1].standard_error,
                 "bar": bars[cost],
+                "with_memory": {
+                    name: float(
+                        realised_risk(
+                            one.decide(refined if "refined" in name else new, cost=cost), truth, rule.problem, cost
+                        ).mean()
+                    )
+                    for name, one in kept.items()
+                },
                 "best_static_in_hindsight": min(static),
                 "mean_time": float(after.time.mean()),
                 "error": error,
