@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from firmbound.store import TrajectoryStore
 from tests.test_architecture import ROOT
 
 DECISION = {"penalty": 10.0, "costs": [0.1, 0.5], "delay": None, "fit_on": "train", "device": "auto", "seed": 0}
@@ -217,6 +218,12 @@ def copy_project(folder: Path) -> Project:
     project.write(SMALL)
     write_recordings(folder / "recorded")
     return project
+
+
+def evidence_store(project: Project, dataset: str, split: str) -> TrajectoryStore:
+    """Evidence that rules go by."""
+    refined = project.folder / "data" / dataset / "refinement" / f"{split}.zarr"
+    return TrajectoryStore(refined if refined.is_dir() else project.folder / "data" / dataset / "tandem" / refined.name)
 
 
 def champion(project, dataset, alias="champion"):

@@ -15,7 +15,7 @@ from firmbound.evaluation.calibration import calibration
 from firmbound.evaluation.risk import believed_risk, realised_risk
 from firmbound.store import TrajectoryStore
 from firmbound.tandem.model import TandemModel
-from tests.flows.small_project import EXACT, LEARNED, SMALL, champion, stages_run
+from tests.flows.small_project import EXACT, LEARNED, SMALL, champion, evidence_store, stages_run
 
 # Warnings of Prefect, DVC and MLflow are theirs to mend; ours are errors in all other tests.
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
@@ -63,7 +63,7 @@ def test_one_command_says_where_everything_is(project):
 def test_metrics_hold_what_a_fresh_computation_gives(project):
     for dataset in SMALL["datasets"]:
         folder = project.folder / "data" / dataset
-        test = TrajectoryStore(folder / "tandem" / "test.zarr")
+        test = evidence_store(project, dataset, "test")
         rule = firmbound.StoppingRule.load(folder / "boundary")
         metrics = json.loads((folder / "evaluation" / "metrics.json").read_text())
         for cost in (0.1, 0.5):
@@ -136,10 +136,38 @@ model.save("by-hand")
     assert not (folder / ".training").exists()
 
 
+def test_evidence_is_refined_as_asked_for_and_as_the_library_does(project):
+    choices, pages = {}, {}
+    for dataset in SMALL["datasets"]:
+        folder = project.folder / "data" / dataset
+        choices[dataset] = json.loads((folder / "refinement" / "choice.json").read_text())
+        pages[dataset] = (folder / "report" / "index.html").read_text()
+        assert (folder / "refinement" / "refiner").is_dir() == choices[dataset]["refined"]
+    assert not choices["tiny2"]["refined"]
+    assert choices["tiny2"]["why"].startswith("it does not pay: on 5,000 validation sequences")
+    assert "Evidence is as it came, not refined: it does not pay" in pages["tiny2"]
+    assert choices["tiny3"] | {"refined": False, "why": "asked for"} == choices["tiny3"]
+    assert choices["learned"]["sequences"] == 500  # a network knows its training sequences
+    assert choices["spoken"]["refined"]
+    assert "Realised risk without and with refinement:" in pages["spoken"]
+    folder = project.folder / "data" / "learned"
+    train, given = (TrajectoryStore(folder / stage / "train.zarr") for stage in ("features", "tandem"))
+    options = firmbound.RefinementOptions(inputs="features", units=12)
+    refiner, honest = firmbound.fit_refiner(
+        given.evidence(), given.labels, features=train.read("features"), options=options
+    )
+    assert np.array_equal(refiner.weights, firmbound.Refiner.load(folder / "refinement" / "refiner").weights)
+    assert np.array_equal(honest, evidence_store(project, "learned", "train").evidence())
+    test = TrajectoryStore(folder / "tandem" / "test.zarr").evidence()
+    features = TrajectoryStore(folder / "features" / "test.zarr").read("features")
+    assert np.array_equal(refiner.refine(test, features), evidence_store(project, "learned", "test").evidence())
+
+
 def test_the_champion_reads_features_where_evidence_is_learned(project):
     folder = project.folder / "data" / "learned"
     features = TrajectoryStore(folder / "features" / "test.zarr").read("features")[:40].astype(np.float64)
     evidence = TandemModel.load(folder / "tandem" / "network").evidence(features)
+    evidence = firmbound.Refiner.load(folder / "refinement" / "refiner").refine(evidence, features)
     chosen = firmbound.StoppingRule.load(folder / "boundary").decide(evidence, cost=0.5)
     said = champion(project, "learned").predict(features, params={"cost": 0.5})
     assert said["time"].tolist() == chosen.time.tolist()
@@ -211,13 +239,13 @@ def test_metrics_and_plots_are_known_to_dvc(project):
     assert "data:image" in page or list((project.folder / "dvc_plots").rglob("*.png"))
 
 
-def test_a_changed_cost_runs_boundary_evaluation_and_report_only(project):
+def test_a_changed_cost_runs_what_depends_on_it_only(project):
     params = project.params()
     params["boundary"]["tiny2"]["costs"] = [0.1, 0.4]
     project.write(params)
     ran = stages_run(project.run("dvc", "repro").stdout)
     reports = [f"report@{dataset}" for dataset in SMALL["datasets"]]
-    assert ran == ["boundary@tiny2", "evaluation@tiny2", *reports]
+    assert ran == ["refinement@tiny2", "boundary@tiny2", "evaluation@tiny2", *reports]
     found, champion_version = versions_and_champion(project, "tiny2")
     assert len(found) == 2
     assert len(versions(project, "tiny3")) == 1
@@ -331,7 +359,7 @@ def test_evidence_that_is_not_calibrated_makes_no_champion(project):
     assert "did not become champion" in (project.folder / "data" / "learned" / "report" / "index.html").read_text()
     assert run_stages(params, "evaluation", "report") == [[first], first]
     strict["tandem"]["learned"]["training"]["seed"] = 1
-    found, champion_version = run_stages(strict, "tandem", "boundary", "evaluation", "report")
+    found, champion_version = run_stages(strict, "tandem", "refinement", "boundary", "evaluation", "report")
     assert len(found) == 2
     assert champion_version == first  # a new version that is not calibrated leaves the old champion
     project.write(params)

@@ -12,8 +12,9 @@ from firmbound.scaling import Scaling
 from firmbound.store import TrajectoryStore
 from flows.promotion import of_store
 from tests.datasets.test_video import grey, write_clip
-from tests.flows.small_project import LEARNED, SMALL, champion, stages_run, write_recordings
+from tests.flows.small_project import LEARNED, REFINEMENT, SMALL, champion, stages_run, write_recordings
 
+DATASETS = ["spoken"]
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
 
 CLIPS = {
@@ -120,7 +121,9 @@ def test_raw_files_that_change_run_their_own_stages(project):
     words[:9] = words[:9][::-1]
     np.save(raw / "y.npy", words)
     ran = stages_run(project.run("dvc", "repro").stdout)
-    assert ran == [f"{name}@spoken" for name in ("features", "tandem", "boundary", "evaluation", "report")]
+    assert ran == [
+        f"{name}@spoken" for name in ("features", "tandem", "refinement", "boundary", "evaluation", "report")
+    ]
     write_recordings(raw)
     project.run("dvc", "repro")
     assert {k: v for k, v in project.results().items() if "checksums" not in k} == {
@@ -147,7 +150,8 @@ def test_missing_raw_files_fail_with_one_line_and_lose_nothing(project):
 
 def with_dataset(project, name, features):
     params = json.loads(json.dumps(project.params()))
-    params["datasets"] = [*SMALL["datasets"], name]
+    params["datasets"] = [*DATASETS, name]
+    params["refinement"][name] = REFINEMENT
     params["features"][name] = features
     params["tandem"][name] = LEARNED if features["kind"] == "video" else {"evidence": "given"}
     params["boundary"][name] = SMALL["boundary"]["tiny2"]
