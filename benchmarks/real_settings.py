@@ -1,4 +1,4 @@
-"""Settings of params/real.yaml, judged by validation sequences alone: `python -m benchmarks.real_settings [forda asc40]`.
+"""Settings of params/real.yaml, judged by validation sequences alone: `python -m benchmarks.real_settings [forda]`.
 
 Each variant goes through the stages `features` and `tandem` in a copy of the project; test sequences are not looked at.
 What counts is the error of the likeliest class and the negative log-likelihood of the true one, averaged over t.
