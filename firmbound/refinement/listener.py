@@ -127,7 +127,7 @@ def bounded(evidence: NDArray[Any]) -> Singles:
     given = np.asarray(evidence, dtype=np.result_type(evidence, np.float32))
     with np.errstate(over="ignore"):
         behind = given - given.max(axis=-1, keepdims=True)
-    return np.maximum(behind, -FARTHEST).astype(np.float32, copy=False)
+    return np.asarray(np.maximum(behind, -FARTHEST), dtype=np.float32)
 
 
 def centred(evidence: NDArray[Any]) -> Singles:
