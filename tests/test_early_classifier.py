@@ -15,8 +15,10 @@ from sklearn.model_selection import cross_val_score, train_test_split
 import firmbound
 from firmbound.bundle import read_header
 from firmbound.early.drift import compare
+from firmbound.early.learning import split
 from firmbound.early_classifier import EarlyClassifier, NoRuleQualifies, NotFitted
 from firmbound.errors import BundleError, InvalidInput
+from firmbound.readers.refined import RefinedReader
 from firmbound.tandem.model import TandemModel
 from firmbound.tandem.network import TandemNetwork
 
@@ -222,6 +224,8 @@ def test_headers_are_sealed(fitted, tmp_path):
     file = tmp_path / "model" / "classifier" / "header.json"
     said = json.loads(file.read_text())
     assert said["dataset"].pop("evidence") == "a network, whose options were given"
+    assert said["dataset"].pop("refined") is isinstance(fitted.reader_, RefinedReader)
+    assert "on 225 validation sequences realised risk changes by" in said["dataset"].pop("refinement")
     assert said["dataset"] == {"sequences": 1500, "held_out": 225, "horizon": 8, "dimension": 2, "classes": 2}
     assert [point["cost"] for point in said["metrics"]] == [0.05, 0.3, 1.0, 2.5]
     said["classes"] = said["classes"][::-1]
@@ -348,3 +352,117 @@ def test_labels_that_were_not_there_are_refused(fitted, fresh):
         fitted.score(fresh[0], np.full(600, "new"))
     with pytest.raises(InvalidInput, match="shape"):
         fitted.front(fresh[0], fresh[1][:-1])
+
+
+@pytest.fixture(scope="module")
+def waves():
+    """Evidence that swings: what it was before says much of what it means."""
+    return firmbound.datasets.oscillating(1_500, 15, 1), firmbound.datasets.oscillating(1_500, 15, 2)
+
+
+def given(**changes):
+    return EarlyClassifier(**{"cost": 0.05, "costs": [0.02], "evidence": "given"} | changes)
+
+
+def test_evidence_with_a_memory_is_refined_and_it_says_why(waves):
+    train, fresh = waves
+    plain = given(refine="never").fit(train.evidence, train.labels)
+    classifier = given().fit(train.evidence, train.labels)
+    assert isinstance(classifier.reader_, RefinedReader)
+    assert classifier.about_["refined"] is True
+    assert classifier.about_["refinement"].startswith(
+        "it pays: on 1,275 validation sequences realised risk changes by -"
+    )
+    assert (plain.about_["refined"], plain.about_["refinement"]) == (False, "asked for")
+    for cost in (0.02, 0.05):
+        scores = [one.at_cost(cost).score(fresh.evidence, fresh.labels) for one in (plain, classifier)]
+        assert scores[1] > 0.9 * scores[0]  # negative costs: a tenth cheaper on sequences nobody saw
+    assert classifier.record_.wrong.mean() < plain.record_.wrong.mean()
+
+
+def test_without_refinement_rules_are_fitted_on_evidence_as_it_is(waves):
+    train, fresh = waves
+    classifier = given(refine="never").fit(train.evidence, train.labels)
+    seen = np.concatenate(split(train.labels, 0.15, 0.15, 0)[:2])
+    rule = firmbound.fit_stopping_rule(
+        train.evidence[seen], costs=[0.02, 0.05], penalty=10.0, prior=np.bincount(train.labels[seen]) / len(seen)
+    )
+    chosen, expected = classifier.decide(fresh.evidence), rule.decide(fresh.evidence, cost=0.05)
+    assert np.array_equal(chosen.time, expected.time)
+    assert np.array_equal(chosen.label, expected.label)
+
+
+@pytest.mark.parametrize("sequences", [100, 1_000])
+def test_where_refinement_does_not_pay_nothing_changes(sequences):
+    """Of exact evidence there is nothing to be learned, and of few sequences neither."""
+    train = firmbound.datasets.gaussian(2, sequences, 8, 1, dimension=2, separation=0.7)
+    plain, classifier = (given(refine=asked).fit(train.evidence, train.labels) for asked in ("never", "auto"))
+    assert not classifier.about_["refined"]
+    assert ("too few" if sequences == 100 else "it does not pay") in classifier.about_["refinement"]
+    chosen, expected = (one.decide(train.evidence) for one in (classifier, plain))
+    assert np.array_equal(chosen.time, expected.time)
+    assert np.array_equal(chosen.label, expected.label)
+
+
+@pytest.mark.parametrize("refinement", [None, firmbound.RefinementOptions(folds=40)])
+def test_a_class_too_rare_for_folds_is_no_error_unless_refinement_was_asked_for(refinement):
+    train = firmbound.datasets.gaussian(2, 300, 6, 1, dimension=2)
+    network = {"evidence": "network", "network": NETWORK, "training": firmbound.TrainingOptions(epochs=1, batch=50)}
+    labels = np.where(np.arange(300) < (3 if refinement is None else 60), "rare", "often")
+    changes = {**network, "validation": 0.4, "refinement": refinement, "costs": [0.5]}
+    classifier = given(**changes).fit(train.features, labels)
+    assert classifier.about_["refinement"].startswith("too few to refine by: the rarest class is there")
+    with pytest.raises(InvalidInput, match="of every class at least"):
+        given(**{**changes, "refinement": firmbound.RefinementOptions(folds=40), "refine": "always"}).fit(
+            train.features, labels
+        )
+
+
+@pytest.mark.parametrize("inputs", ["evidence", "features"])
+def test_streams_with_gaps_are_the_batch_where_evidence_is_refined(inputs):
+    """And where series end at different times: what is missing is no step of the memory."""
+    train, fresh = (
+        firmbound.datasets.autoregressive((-0.7, 0.7), count, 8, seed) for count, seed in ((400, 1), (40, 2))
+    )
+    random = np.random.default_rng(0)
+
+    def torn(problem):
+        lengths = random.integers(5, 9, len(problem.labels))
+        X = problem.features.astype(float)
+        gaps = random.random(X.shape[:2]) < 0.25
+        gaps[:, 1] = False
+        X[gaps] = np.nan
+        return X, lengths
+
+    X, lengths = torn(train)
+    classifier = make(
+        missing="skip",
+        refine="always",
+        refinement=firmbound.RefinementOptions(units=16, folds=2, ridge=30.0, inputs=inputs),
+        training=firmbound.TrainingOptions(epochs=2, batch=50, learning_rate=1e-2),
+    ).fit(X, train.labels, lengths=lengths)
+    assert isinstance(classifier.reader_, RefinedReader)
+    X, lengths = torn(fresh)
+    for slow in (classifier.at_cost(0.05), classifier.at_cost(1.0)):
+        chosen, evidence = slow.decide(X, lengths=lengths), slow.read(slow.series(X, lengths))
+        pool = slow.pool(len(X))
+        for place, (one, end) in enumerate(zip(X, lengths, strict=True)):
+            stream = slow.stream()
+            for t, x in enumerate(one[:end]):
+                step = stream.push(x)
+                if not step.decided or step.time == t + 1:
+                    assert np.allclose(stream._evidence, evidence[place, t], atol=1e-3)
+            step = stream.end()
+            assert (step.time, step.label) == (chosen.time[place], chosen.label[place])
+        for t in range(8):
+            here = np.flatnonzero(lengths > t)
+            pool.push(X[here, t], here)
+        ended = pool.end(np.arange(len(X)))
+        assert np.array_equal(ended.time, chosen.time)
+        assert np.array_equal(classifier.classes_[ended.label], chosen.label)
+
+
+@pytest.mark.parametrize("bad", [{"refine": "perhaps"}, {"refine": True}, {"refinement": {"units": 3}}])
+def test_refinements_that_are_none_are_refused_by_name(bad, waves):
+    with pytest.raises(InvalidInput, match=f"`{next(iter(bad))}`"):
+        given(**bad).fit(waves[0].evidence, waves[0].labels)

@@ -61,6 +61,23 @@ def network():
     return firmbound.EarlyClassifier(cost=0.2, costs=[0.5], training=training).fit(GOOD_X, GOOD_Y)
 
 
+@pytest.fixture(scope="module")
+def refined():
+    """Hears features too."""
+    options = firmbound.RefinementOptions(inputs="features", units=6, ridge=10.0, folds=2)
+    classifier = firmbound.EarlyClassifier(
+        evidence=LogisticRegression(),
+        costs=[0.5],
+        cost=0.2,
+        missing="skip",
+        method="gp",
+        refine="always",
+        refinement=options,
+        checkpoints=[1, 3],
+    )
+    return classifier.fit(GOOD_X + GOOD_Y[:, None, None], GOOD_Y)
+
+
 def ours(ask, *arguments, **named):
     """Nothing but an answer or an error of ours."""
     with suppress(FirmboundError):
@@ -70,8 +87,8 @@ def ours(ask, *arguments, **named):
 
 @MANY
 @given(X=ANYTHING, lengths=st.one_of(st.none(), ANYTHING))
-def test_whatever_is_to_be_decided(fitted, network, X, lengths):
-    for classifier in (fitted, network):
+def test_whatever_is_to_be_decided(fitted, network, refined, X, lengths):
+    for classifier in (fitted, network, refined):
         for ask in (classifier.decide, classifier.record, classifier.series):
             ours(ask, X, lengths=lengths)
         ours(decide_prefixes, classifier, X, lengths)
@@ -92,6 +109,21 @@ def test_whatever_is_to_be_fitted(X, y, lengths):
     ours(quick.fit, X, y, lengths=lengths)
     ours(quick.fit, GOOD_X, y)
     ours(quick.fit, X, GOOD_Y)
+    options = firmbound.RefinementOptions(units=4, ridge=1.0)
+    ours(quick.set_params(refine="always", refinement=options).fit, X, y, lengths=lengths)
+
+
+@SOME
+@given(evidence=ANYTHING, labels=ANYTHING, lengths=st.one_of(st.none(), ANYTHING), features=ANYTHING)
+def test_whatever_is_to_be_refined(refined, evidence, labels, lengths, features):
+    options = firmbound.RefinementOptions(units=4, ridge=1.0)
+    hearing = firmbound.RefinementOptions(units=4, ridge=1.0, inputs="features")
+    ours(firmbound.fit_refiner, evidence, labels, lengths=lengths, options=options)
+    ours(firmbound.fit_refiner, evidence, GOOD_Y[: len(np.shape(evidence))], options=options)
+    ours(firmbound.fit_refiner, GOOD_X, GOOD_Y % 2, lengths=lengths, features=features, options=hearing)
+    ours(firmbound.fit_refiner, GOOD_X, labels, features=GOOD_X, options=hearing)
+    ours(refined.reader_.refiner.refine, evidence, features)
+    ours(refined.reader_.refiner.refine, np.zeros((2, 5, 3)), features)
 
 
 @SOME
@@ -106,8 +138,8 @@ def test_whatever_a_parameter_is_set_to(name, value):
 
 @MANY
 @given(pushed=st.lists(ANYTHING, max_size=3), state=st.one_of(st.none(), st.binary(max_size=200)))
-def test_whatever_is_pushed(fitted, network, pushed, state):
-    for classifier in (fitted, network):
+def test_whatever_is_pushed(fitted, network, refined, pushed, state):
+    for classifier in (fitted, network, refined):
         ours(classifier.stream, state)
         stream, pool = classifier.stream(), classifier.pool(4)
         for one in pushed:
@@ -136,9 +168,9 @@ def test_whatever_line_comes(line):
 
 @SOME
 @given(data=st.data())
-def test_whatever_is_changed_in_a_saved_classifier(fitted, network, data, tmp_path_factory):
+def test_whatever_is_changed_in_a_saved_classifier(fitted, network, refined, data, tmp_path_factory):
     """Loaded as it was, or refused with a BundleError; the files stay as they are."""
-    classifier = data.draw(st.sampled_from([fitted, network]))
+    classifier = data.draw(st.sampled_from([fitted, network, refined]))
     folder = tmp_path_factory.mktemp("saved") / "model"
     classifier.save(folder)
     file = data.draw(st.sampled_from(sorted(f for f in folder.rglob("*") if f.is_file())))
@@ -167,11 +199,12 @@ def test_whatever_is_changed_in_a_saved_classifier(fitted, network, data, tmp_pa
 
 @SOME
 @given(data=st.data())
-def test_whatever_stands_in_arrays_whose_sums_are_right(fitted, network, data, tmp_path_factory):
-    classifier = data.draw(st.sampled_from([fitted, network]))
+def test_whatever_stands_in_arrays_whose_sums_are_right(fitted, network, refined, data, tmp_path_factory):
+    classifier = data.draw(st.sampled_from([fitted, network, refined]))
     folder = tmp_path_factory.mktemp("forged") / "model"
     classifier.save(folder)
-    part = folder / data.draw(st.sampled_from(["classifier", "reader", "rule"]))
+    readers = ["reader/inner", "reader/refiner"] if classifier is refined else ["reader"]
+    part = folder / data.draw(st.sampled_from(["classifier", *readers, "rule"]))
     arrays = load_file(part / ARRAYS)
     name = data.draw(st.sampled_from(sorted(arrays)))
     forged = np.array(arrays.pop(name))
@@ -207,8 +240,8 @@ def test_whatever_stands_in_arrays_whose_sums_are_right(fitted, network, data, t
 
 @MANY
 @given(data=st.data())
-def test_whatever_stands_in_a_state(fitted, network, data):
-    classifier = data.draw(st.sampled_from([fitted, network]))
+def test_whatever_stands_in_a_state(fitted, network, refined, data):
+    classifier = data.draw(st.sampled_from([fitted, network, refined]))
     stream = classifier.stream()
     for x in GOOD_X[0, : data.draw(st.integers(0, 3))]:
         stream.push(x)

@@ -64,6 +64,19 @@ def test_cutting_and_lengthening_change_nothing_before_the_end(case, horizon):
     assert np.array_equal(longer.until(series.horizon).values, series.values)
 
 
+@given(ragged(), st.integers(2, 4))
+def test_gathering_is_the_way_back_from_spreading(case, classes):
+    """Evidence after each observation, spread over the steps and gathered again."""
+    values, lengths = case
+    series = Series.of(values, lengths, missing="skip")
+    evidence = np.random.default_rng(0).standard_normal((*values.shape[:2], classes)).astype(np.float32)
+    before = evidence.copy()
+    evidence[np.arange(series.horizon) >= series.observations[:, None]] = 0.0
+    spread = series.spread(before)
+    assert np.array_equal(series.gathered(spread), evidence)
+    assert np.array_equal(series.spread(series.gathered(spread)), spread)
+
+
 def test_evidence_waits_where_nothing_was_seen():
     values = np.arange(8.0).reshape(1, 4, 2)
     values[0, [0, 2]] = np.nan

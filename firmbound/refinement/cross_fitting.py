@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from firmbound.arrays import Floats, Ints, check_lengths, class_labels, finite_array
 from firmbound.errors import InvalidInput
@@ -73,7 +74,9 @@ def fit_refiner(
         beside = finite_array("features", features, ndim=3, shape_words=f"({count}, {horizon}, d)")
         if beside.shape[:2] != (count, horizon):
             raise InvalidInput("features", f"have shape ({count}, {horizon}, d)", f"shape {beside.shape}")
-    return cross_fit(given, known, ends, chosen, beside, progress)
+    # Folds are solved side by side. Many small products each on all cores would mostly wait for each other.
+    with threadpool_limits(1, user_api="blas"):
+        return cross_fit(given, known, ends, chosen, beside, progress)
 
 
 def cross_fit(
