@@ -48,6 +48,12 @@ class Method(StrEnum):
     GP = "gp"
 
 
+class Refine(StrEnum):
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 @app.command()
 def fit(
     data: Data,
@@ -59,6 +65,7 @@ def fit(
         typer.Option(help="Who reads X: a network, logistic regressions of prefixes, or X is beliefs already."),
     ] = Evidence.AUTO,
     method: Annotated[Method, typer.Option(help="How the boundary is fitted.")] = Method.AUTO,
+    refine: Annotated[Refine, typer.Option(help="Whether evidence learns to remember its past.")] = Refine.AUTO,
     order: Annotated[int | None, typer.Option(help="Network: observations that the series remembers.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Network: passes over the data.")] = None,
     skip_missing: Annotated[bool, typer.Option(help="Leave observations with a NaN out.")] = False,
@@ -94,6 +101,7 @@ def fit(
             network=None if order is None else NetworkOptions(order=order),
             training=None if epochs is None else replace(usual_training(len(X) // 2, seed), epochs=epochs),
             missing="skip" if skip_missing else "refuse",
+            refine=refine.value,
             seed=seed,
         )
         with progress(f"fitting on {len(X):,} series") as advance:
@@ -102,7 +110,8 @@ def fit(
         if classifier.record_ is not None:
             points = classifier.record_.points(classifier.rule_)
             show_front(points, classifier.cost, f"on {classifier.record_.sequences:,} held-out series")
-        print(f"evidence: {classifier.about_['evidence']}; saved in {folder}", file=sys.stderr)
+        told = f"{'refined' if classifier.about_['refined'] else 'not refined'}: {classifier.about_['refinement']}"
+        print(f"evidence: {classifier.about_['evidence']}; {told}; saved in {folder}", file=sys.stderr)
 
 
 @app.command()

@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
     ended = run(folder, "fit", "train.npz", "model", "--order", "1", "--epochs", "8", "--cost", "0.3")
     assert ended.returncode == 0, ended.stderr
     assert "held-out series" in ended.stdout
+    assert "refined: " in ended.stderr
     return folder
 
 
@@ -175,7 +176,7 @@ def test_a_classifier_is_registered_looked_up_and_used(folder):
     assert [(one["name"], one["version"], one["aliases"]) for one in said] == [("firmbound-engines", "1", ["champion"])]
     ended = call(folder, "decide", "models:/firmbound-engines@champion", "test.npz")
     assert ended.stdout == call(folder, "decide", "model", "test.npz").stdout
-    call(folder, "fit", "train.npz", "worse", "--epochs", "1", "--cost", "0.3")
+    call(folder, "fit", "train.npz", "worse", "--epochs", "1", "--cost", "0.3", "--refine", "never")
     ended = call(folder, "register", "worse", "engines", "--test", "test.npz")
     assert "version 2: challenger (not promoted: realised risk" in ended.stdout
     ended = call(folder, "decide", "models:/firmbound-engines@nobody", "test.npz")
