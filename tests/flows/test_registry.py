@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import firmbound
+from firmbound.refinement.choice import Choice
 from firmbound.store import StoreDescription, TrajectoryStore, create_store
 from firmbound.trajectories import Batch
 from flows.assembly import assemble
@@ -51,7 +52,10 @@ def write_features(seed=3, sequences=2_000):
 
 
 def write_model(train, *, costs=COSTS, distortion=1.0, passes=True, honest=True):
-    """What evaluation and report leave: a rule fitted on evidence that is right, or distorted."""
+    """What refinement, evaluation and report leave: a rule fitted on evidence that is right, or distorted."""
+    stage_folder(DATASET, "refinement").mkdir(exist_ok=True)
+    choice = Choice(False, "asked for").as_dict()
+    (stage_folder(DATASET, "refinement") / "choice.json").write_text(json.dumps(choice))
     test = TrajectoryStore(stage_folder(DATASET, "features") / "test.zarr")
     rule = firmbound.fit_stopping_rule(train.evidence * distortion, costs=costs, options=firmbound.ConvexOptions(100))
     ends = (np.full(len(train.labels), 6), test.lengths)
