@@ -1,9 +1,9 @@
 """A refiner from labelled sequences, and the refined evidence of those sequences that never saw its own labels.
 
 Readouts are learned walking forward in time: each starts from the one before, and of the past only the listener's
-state is kept. Neighbouring steps need almost the same weights, so weights are learned at some steps and lie on a line
-between. The sequences lie in folds; those of a fold are refined by readouts of the others. The refiner that is handed
-back has the mean of the folds' weights.
+state is kept. Neighbouring steps need almost the same weights, of columns that have mean 0 and deviation 1 at each of
+them, so weights are learned at some steps and lie on a line between. The sequences lie in folds; those of a fold are
+refined by readouts of the others. The refiner that is handed back has the mean of the folds' weights.
 """
 
 from __future__ import annotations
@@ -39,6 +39,23 @@ class Step(NamedTuple):
     rows: Ints
     evidence: NDArray[Any]
     columns: Singles
+
+
+class Frame(NamedTuple):
+    """Mean and deviation (p,) of the columns at a step; infinite for what does not vary: it then counts for nothing."""
+
+    centre: Singles
+    spread: Singles
+
+    def even(self, columns: Singles) -> Singles:
+        """(m, p) -> (m, p) with mean 0 and deviation 1."""
+        return np.asarray((columns - self.centre) / self.spread)
+
+    def as_they_come(self, found: Readout) -> Readout:
+        """For columns as they come, a readout of even ones."""
+        weights = found.weights / self.spread[:, None]
+        weights[0] -= self.centre @ weights
+        return Readout(found.scale, weights)
 
 
 def fit_refiner(
@@ -97,14 +114,15 @@ def cross_fit(
     ridge = options.ridge or _chosen_ridge(learner, listener, evidence, features, lengths, options.seed)
     scales, weights = np.ones(horizon), np.zeros((horizon, listener.columns, classes), dtype=np.float32)
     honest = np.zeros(evidence.shape, dtype=np.float32)
-    knots, waiting = set(knot_times(horizon).tolist()), list[Step]()
+    knots, waiting = set(knot_times(horizon).tolist()), list[tuple[Step, Frame]]()
     before: list[Readout] = []
     last = int(lengths.max())
     for step in walk(listener, evidence, features, lengths):
-        waiting.append(step)
+        frame = learner.frame(step)
+        waiting.append((step, frame))
         if step.time not in knots and step.time != last:
             continue
-        found = learner.fit(step, ridge)
+        found = learner.fit(step, frame, ridge)
         for late, between in _between(before or found, found, waiting):
             honest[late.rows, late.time - 1] = learner.apply(between, late)
             scales[late.time - 1] = np.mean([one.scale for one in between])
@@ -124,18 +142,20 @@ def knot_times(horizon: int) -> Ints:
 
 
 def _between(
-    before: Sequence[Readout], found: Sequence[Readout], steps: Sequence[Step]
+    before: Sequence[Readout], found: Sequence[Readout], steps: Sequence[tuple[Step, Frame]]
 ) -> Iterator[tuple[Step, list[Readout]]]:
-    """For steps after one knot up to the next: readouts of all folds on the line between those of the two."""
-    for place, step in enumerate(steps, start=1):
+    """For steps after one knot up to the next: readouts of all folds, for columns as they come then.
+
+    The line lies between weights of even columns: those of columns as they come may be huge where a column hardly
+    varies, and what is right at two steps is then far off between them.
+    """
+    for place, (step, frame) in enumerate(steps, start=1):
         share = place / len(steps)
-        yield (
-            step,
-            [
-                Readout((1 - share) * a.scale + share * b.scale, (1 - share) * a.weights + share * b.weights)
-                for a, b in zip(before, found, strict=True)
-            ],
+        lines = (
+            Readout((1 - share) * a.scale + share * b.scale, (1 - share) * a.weights + share * b.weights)
+            for a, b in zip(before, found, strict=True)
         )
+        yield step, [frame.as_they_come(line) for line in lines]
 
 
 def walk(
@@ -180,33 +200,37 @@ class _Learner:
 
     def forget(self) -> None:
         """Start from nothing again."""
-        self._latest: list[Readout | None] = [None] * self.folds
+        self._frame: Frame | None = None
         self._found: list[Readout] = []
 
-    def fit(self, step: Step, ridge: float) -> list[Readout]:
-        """Readouts for columns as they come; inside, columns have mean 0 and deviation 1.
+    def frame(self, step: Step) -> Frame:
+        """Of the columns at this step; where too few sequences are left, that of the step before stays."""
+        if self._frame is None or self._enough(step):
+            centre, spread = step.columns.mean(axis=0), step.columns.std(axis=0)
+            spread = np.where(spread > 1e-5, spread, np.inf).astype(np.float32)
+            centre[0], spread[0] = 0.0, 1.0
+            self._frame = Frame(centre, spread)
+        return self._frame
 
-        Where too few sequences are left to learn from, what was learned before them stays.
-        """
-        _, rows, now, columns = step
-        if self._found and (len(rows) < self.enough or len(np.unique(self.fold[rows])) < 2):
+    def _enough(self, step: Step) -> bool:
+        return len(step.rows) >= self.enough and len(np.unique(self.fold[step.rows])) > 1
+
+    def fit(self, step: Step, frame: Frame, ridge: float) -> list[Readout]:
+        """Readouts of even columns. Where too few sequences are left, what was learned before them stays."""
+        if self._found and not self._enough(step):
             return self._found
-        centre, spread = columns.mean(axis=0), columns.std(axis=0)
-        spread = np.where(spread > 1e-5, spread, np.inf).astype(np.float32)
-        centre[0], spread[0] = 0.0, 1.0
-        even = (columns - centre) / spread
+        _, rows, now, columns = step
+        even = frame.even(columns)
 
         def solve(fold: int) -> Readout:
             others = self.fold[rows] != fold
             if not others.any():
                 return untouched(columns.shape[1], now.shape[1])
             problem = ReadoutProblem(now[others], even[others], self.labels[rows[others]], self.log_shares)
-            return problem.solve(ridge, self._latest[fold])
+            return problem.solve(ridge, self._found[fold] if self._found else None)
 
         with ThreadPoolExecutor(self.folds) as pool:
-            found = list(pool.map(solve, range(self.folds)))
-        self._latest = list(found)
-        self._found = [_as_they_come(one, centre, spread) for one in found]
+            self._found = list(pool.map(solve, range(self.folds)))
         return self._found
 
     def apply(self, found: Sequence[Readout], step: Step) -> NDArray[np.float32]:
@@ -216,12 +240,6 @@ class _Learner:
             own = self.fold[step.rows] == fold
             honest[own] = refined(step.evidence[own], step.columns[own], one)
         return np.asarray(honest - honest.max(axis=1, keepdims=True))
-
-
-def _as_they_come(found: Readout, centre: Singles, spread: Singles) -> Readout:
-    weights = found.weights / spread[:, None]
-    weights[0] -= centre @ weights
-    return Readout(found.scale, weights)
 
 
 def _chosen_ridge(
@@ -243,7 +261,9 @@ def _chosen_ridge(
         if place not in found:
             found[place] = 0.0
             for step in steps:
-                honest = learner.apply(learner.fit(step, RIDGES[place]), step)
+                frame = learner.frame(step)
+                fitted = [frame.as_they_come(one) for one in learner.fit(step, frame, RIDGES[place])]
+                honest = learner.apply(fitted, step)
                 found[place] += float(losses(honest, learner.labels[step.rows], learner.log_shares).sum())
             learner.forget()
         return found[place]

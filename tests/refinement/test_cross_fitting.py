@@ -10,6 +10,7 @@ from firmbound.evaluation.calibration import calibration
 from firmbound.refinement import cross_fitting
 from firmbound.refinement.cross_fitting import KNOTS, fit_refiner, fold_numbers, knot_times
 from firmbound.refinement.options import RIDGES, RefinementOptions
+from firmbound.refinement.readout import losses
 
 QUICK = RefinementOptions(units=12, folds=3, ridge=10.0)
 HEARING = RefinementOptions(units=12, folds=3, ridge=10.0, inputs="features")
@@ -244,15 +245,18 @@ def test_readouts_are_learned_from_the_first_step_to_the_last(horizon):
     assert np.all(np.diff(np.diff(knots)) >= -1)  # ever fewer, but for rounding
 
 
-def test_between_knots_weights_lie_on_a_line():
+def test_between_knots_weights_of_even_columns_lie_on_a_line():
     evidence, labels = noise(60, 40, 2, 0)
     refiner, honest = fit_refiner(evidence, labels, options=QUICK)
     knots = knot_times(40) - 1
     assert len(knots) < 40
-    for place in range(refiner.weights.shape[1]):
+    steps = cross_fitting.walk(refiner.listener, evidence, None, np.full(60, 40))
+    spread = np.stack([step.columns.std(axis=0) for step in steps])
+    even = refiner.weights[:, 1:] * spread[:, 1:, None]
+    for place in range(even.shape[1]):
         for label in range(2):
-            learned = refiner.weights[knots, place, label]
-            assert np.allclose(refiner.weights[:, place, label], np.interp(np.arange(40), knots, learned), atol=1e-4)
+            on_lines = np.interp(np.arange(40), knots, even[knots, place, label])
+            assert np.allclose(even[:, place, label], on_lines, atol=1e-4)
     assert np.allclose(refiner.scales, np.interp(np.arange(40), knots, refiner.scales[knots]), atol=1e-5)
     assert np.isfinite(honest).all()
 
@@ -330,3 +334,21 @@ def test_evidence_of_any_size_is_refined_to_numbers(size):
         assert np.isfinite(honest).all()
         assert np.isfinite(refiner.refine(evidence * np.float64(size))).all()
     assert np.isfinite(refiner.refine(np.full((3, 4, 3), [1.7e308, -1.7e308, 0.0]))).all()
+
+
+def test_steps_between_knots_are_as_good_as_the_knots():
+    """Columns that hardly vary at first have huge weights: a line between those of two steps would be far off."""
+    seen, fresh = (firmbound.datasets.autoregressive((0.1, 0.6), 4_000, 50, seed=seed) for seed in (1, 2))
+
+    def marginal(problem):
+        """Evidence that forgets that observations depend on each other."""
+        spread = 1.0 / (1.0 - np.array(problem.coefficients) ** 2)
+        squares = (problem.features.astype(np.float64) ** 2).sum(axis=-1, keepdims=True)
+        return np.cumsum(-np.log(spread) - squares / (2 * spread), axis=1)
+
+    options = firmbound.RefinementOptions(ridge=1.0)
+    refiner, honest = firmbound.fit_refiner(marginal(seen), seen.labels, options=options)
+    log_shares = np.log(np.bincount(seen.labels) / len(seen.labels))
+    for evidence, labels in ((honest, seen.labels), (refiner.refine(marginal(fresh)), fresh.labels)):
+        loss = np.array([losses(evidence[:, t], labels, log_shares).mean() for t in range(50)])
+        assert np.diff(loss).max() < 0.03  # it falls as more is seen, at every step but for noise
