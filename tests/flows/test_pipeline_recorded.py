@@ -12,7 +12,7 @@ from firmbound.scaling import Scaling
 from firmbound.store import TrajectoryStore
 from flows.promotion import of_store
 from tests.datasets.test_video import grey, write_clip
-from tests.flows.small_project import LEARNED, REFINEMENT, SMALL, champion, stages_run, write_recordings
+from tests.flows.small_project import LEARNED, REFINEMENT, SMALL, champion, evidence_store, stages_run, write_recordings
 
 DATASETS = ["spoken"]
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
@@ -79,7 +79,7 @@ def test_scale_is_learned_from_training_sequences_and_lies_in_the_model(project)
     test = splits(project)["test"]
     classifier = firmbound.EarlyClassifier.load(stage(project, "evaluation") / "classifier")
     assert isinstance(classifier.reader_, EvidenceReader)
-    evidence = TrajectoryStore(stage(project, "tandem") / "test.zarr").evidence()
+    evidence = evidence_store(project, "spoken", "test").evidence()
     np.testing.assert_allclose(classifier.reader_.evidence(test.read("features")), evidence, atol=1e-4)
 
 
@@ -151,7 +151,7 @@ def test_missing_raw_files_fail_with_one_line_and_lose_nothing(project):
 def with_dataset(project, name, features):
     params = json.loads(json.dumps(project.params()))
     params["datasets"] = [*DATASETS, name]
-    params["refinement"][name] = REFINEMENT
+    params["refinement"][name] = REFINEMENT | {"refine": "never"}
     params["features"][name] = features
     params["tandem"][name] = LEARNED if features["kind"] == "video" else {"evidence": "given"}
     params["boundary"][name] = SMALL["boundary"]["tiny2"]
@@ -209,7 +209,7 @@ def test_posteriors_that_were_brought_along_are_what_the_model_reads(restored):
     section = SMALL["features"]["spoken"] | {"path": "beliefs", "content": "posteriors", "scaling": "none"}
     section["split"] = section["split"] | {"by": "class"}
     folder = with_dataset(restored, "beliefs", section)
-    for name in ("features", "tandem", "boundary", "evaluation"):
+    for name in ("features", "tandem", "refinement", "boundary", "evaluation"):
         restored.run(f"flows.{name}", "beliefs")
     classifier = firmbound.EarlyClassifier.load(folder / "evaluation" / "classifier")
     test = TrajectoryStore(folder / "features" / "test.zarr")
