@@ -120,7 +120,9 @@ class EarlyStream:
             memory = self._resumed_memory(_parts_of("memory/", arrays), time)
             if not self._reader.time <= time <= self.parts.rule.problem.horizon or not np.isfinite(evidence).all():
                 raise ValueError(f"it stands at step {time} after {self._reader.time} observations")
-        except (SafetensorError, KeyError, IndexError, TypeError, ValueError, OverflowError) as problem:
+        except KeyError as part:
+            raise BundleError(f"This is no state of a stream of this classifier: it lacks {part}.") from None
+        except (SafetensorError, IndexError, TypeError, ValueError, OverflowError) as problem:
             raise BundleError(f"This is no state of a stream of this classifier: {problem}.") from None
         self.time, self._ended, self._memory = time, bool(ended), memory
         self._evidence = evidence if self._reader.time else self._evidence
