@@ -45,7 +45,8 @@ def refinement_flow(dataset: str, params: Params) -> None:
         choice = judge(dataset, params, stores, refiner, honest)
     with publish(stage_folder(dataset, "refinement")) as folder:
         (folder / CHOICE).write_text(json.dumps(choice.as_dict(), indent=2) + "\n")
-        if choice.refined and refiner is not None:
+        if choice.refined and refiner is not None and honest is not None:
+            refiner, honest = refiner.cooled(choice.temperature), honest / np.float32(choice.temperature)
             refiner.save(folder / REFINER)
             for split, store in stores.items():
                 write_refined(folder / f"{split}.zarr", dataset, store, refiner, honest if split == fit_on else None)

@@ -199,6 +199,9 @@ def learn_refinement(
     )
     if not choice.refined:
         return reader, evidence, rule, choice.why
+    if choice.temperature > 1.0:
+        refiner, refined = refiner.cooled(choice.temperature), refined / np.float32(choice.temperature)
+        better = fit(refined)
     return RefinedReader(reader, refiner), refined, better, choice.why
 
 

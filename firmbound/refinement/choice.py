@@ -12,6 +12,7 @@ from firmbound.arrays import Floats, Ints
 from firmbound.evaluation.estimates import mean_of
 from firmbound.evaluation.risk import realised_risk
 from firmbound.refinement.options import Refine, RefinementOptions
+from firmbound.refinement.sureness import temperature_at_decisions
 from firmbound.stopping_rule import StoppingRule
 
 # Refinement is taken if it lowers what decisions cost by this many standard errors, and by this share: less is not
@@ -25,6 +26,7 @@ FEWEST = 100
 class Choice:
     """Whether evidence is refined, and why in words. costs: at which rules were compared; without, with_refinement:
     what their decisions cost on average. change: of that, relative, over all costs, with its standard error.
+    temperature: by which refined evidence is divided, for decisions to cost what they are believed to.
     """
 
     refined: bool
@@ -35,6 +37,7 @@ class Choice:
     with_refinement: tuple[float, ...] = ()
     change: float = 0.0
     change_error: float = 0.0
+    temperature: float = 1.0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,6 +84,9 @@ def compare(plain: Contestant, refined: Contestant, labels: Ints, lengths: Ints,
         f"+- {100 * change.standard_error:.1f} % (at cost {costs[most]:g} from {before[most].mean():.3g} "
         f"to {after[most].mean():.3g})"
     )
+    temperature = temperature_at_decisions(refined.rule, refined.evidence, labels, lengths) if chosen else 1.0
+    if temperature > 1.0:
+        said += f"; decisions cost more than believed, so refined evidence is divided by {temperature:.3g}"
     verdict = "asked for; " if refine == "always" else "it pays: " if better else "it does not pay: "
     return Choice(
         refined=chosen,
@@ -91,4 +97,5 @@ def compare(plain: Contestant, refined: Contestant, labels: Ints, lengths: Ints,
         with_refinement=tuple(after.mean(axis=1).tolist()),
         change=change.value,
         change_error=change.standard_error,
+        temperature=temperature,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,11 @@ class Refiner:
         place = min(time, self.horizon) - 1
         found = refined(bounded(evidence), columns, Readout(float(self.scales[place]), self.weights[place]))
         return np.asarray(found - found.max(axis=-1, keepdims=True))
+
+    def cooled(self, temperature: float) -> Refiner:
+        """One whose evidence is this one's divided by a temperature: less sure above 1."""
+        weights = (self.weights / temperature).astype(np.float32)
+        return replace(self, scales=self.scales / temperature, weights=weights)
 
     def save(self, path: str | Path) -> None:
         arrays: dict[str, NDArray[Any]] = {"scales": self.scales, "weights": self.weights, **self.listener.arrays()}
