@@ -13,6 +13,7 @@ import firmbound
 from firmbound.evaluation.estimates import mean_of
 from firmbound.fitting import fit_from_slices, make_fitter
 from firmbound.refinement.choice import Contestant
+from firmbound.refinement.sureness import temperature_at_decisions
 from firmbound.store import TrajectoryStore
 from flows.params import read_params
 
@@ -22,7 +23,9 @@ def without_and_with(project: Path, dataset: str) -> dict[str, Any]:
     params = read_params(project / "params.yaml")
     section = params.boundary[dataset]
     folder = project / "data" / dataset
-    fit, test = (TrajectoryStore(folder / "tandem" / f"{split}.zarr") for split in (section.fit_on, "test"))
+    fit, held_out, test = (
+        TrajectoryStore(folder / "tandem" / f"{split}.zarr") for split in (section.fit_on, "validation", "test")
+    )
     about = fit.description
     problem = section.decision_problem(classes=about.classes, horizon=about.horizon)
     prior = np.array(about.prior)
@@ -36,6 +39,9 @@ def without_and_with(project: Path, dataset: str) -> dict[str, Any]:
     refiner, honest = firmbound.fit_refiner(
         given, fit.labels, lengths=fit.lengths, options=params.refinement[dataset].options()
     )
+    judging = honest if section.fit_on == "validation" else refiner.refine(held_out.evidence())
+    temperature = temperature_at_decisions(rule_on(honest), judging, held_out.labels, held_out.lengths)
+    refiner, honest = refiner.cooled(temperature), honest / np.float32(temperature)
     before, after = (
         Contestant(rule_on(seen), fresh).paid(test.labels, test.lengths)
         for seen, fresh in ((given, new), (honest, refiner.refine(new)))
@@ -53,4 +59,4 @@ def without_and_with(project: Path, dataset: str) -> dict[str, Any]:
             }
         )
     chosen = json.loads((folder / "refinement" / "choice.json").read_text())
-    return {"chosen": chosen, "ridge": refiner.ridge, "test": rows}
+    return {"chosen": chosen, "ridge": refiner.ridge, "temperature": temperature, "test": rows}

@@ -21,8 +21,9 @@ from benchmarks.learned import COSTS, train, true_risk
 from benchmarks.record import RESULTS, record
 from firmbound.baselines.static_threshold import sweep, threshold_grid
 from firmbound.evaluation.estimates import mean_of
-from firmbound.evaluation.risk import realised_risk
+from firmbound.evaluation.risk import believed_risk, realised_risk
 from firmbound.refinement.choice import Contestant, compare
+from firmbound.refinement.sureness import temperature_at_decisions
 
 BARS: dict[str, Any] = {
     "oscillating": {0.02: 1.50, 0.06: 3.2},
@@ -55,12 +56,20 @@ def oscillating() -> dict[str, Any]:
     seen, fresh = firmbound.datasets.oscillating(20_000, seed=3), firmbound.datasets.oscillating(80_000, seed=77)
     given, labels, new, truth = seen.evidence, seen.labels, fresh.evidence, fresh.labels
     costs = list(bars)
-    seconds: dict[str, list[tuple[float, float]]] = {"rule": [], "refiner": [], "rule on refined": []}
+    seconds: dict[str, list[tuple[float, float]]] = {
+        "rule": [],
+        "refiner": [],
+        "rule on refined": [],
+        "temperature": [],
+    }
     for _ in range(REPEATS):
         plain = _timed(seconds["rule"], partial(_rule, given, costs))
         refiner, honest = _timed(seconds["refiner"], partial(firmbound.fit_refiner, given, labels))
         rule = _timed(seconds["rule on refined"], partial(_rule, honest, costs))
-    refined = refiner.refine(new)
+    everyone = np.full(len(labels), given.shape[1])
+    temperature = _timed(seconds["temperature"], partial(temperature_at_decisions, rule, honest, labels, everyone))
+    refiner, honest = refiner.cooled(temperature), honest / np.float32(temperature)
+    rule, refined = _rule(honest, costs), refiner.refine(new)
     kept = {
         f"{method} on {name}": firmbound.fit_stopping_rule(seen_by, costs=costs, method=method, statistic="memory")
         for method in ("cfl", "gp")
@@ -73,6 +82,7 @@ def oscillating() -> dict[str, Any]:
         before, after = plain.decide(new, cost=cost), rule.decide(refined, cost=cost)
         paid = [mean_of(realised_risk(one, truth, rule.problem, cost)) for one in (before, after)]
         static = [float(realised_risk(one, truth, rule.problem, cost).mean()) for one in swept]
+        believed = float(believed_risk(after, refined, rule.prior, rule.problem, cost).mean())
         error, matched = float((after.label != truth).mean()), _error_at(swept, truth, float(after.time.mean()))
         rows.append(
             {
@@ -80,6 +90,7 @@ def oscillating() -> dict[str, Any]:
                 "without": paid[0].value,
                 "with": paid[1].value,
                 "with_error": paid[1].standard_error,
+                "with_believed": believed,
                 "bar": bars[cost],
                 "with_memory": {
                     name: float(
@@ -105,6 +116,7 @@ def oscillating() -> dict[str, Any]:
     }
     return {
         "ridge": refiner.ridge,
+        "temperature": temperature,
         "costs": rows,
         "seconds": wall,
         "cpu_seconds": cpu,
