@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from firmbound.tandem.formula import evidence_of_windows
 from firmbound.tandem.integrators import release_memory
 from firmbound.tandem.losses import log_sum_exp_loss, multiplet_cross_entropy, over_time, ratio_loss
 from firmbound.tandem.network import TandemNetwork
-from firmbound.tandem.options import NetworkOptions, TrainingOptions, check_sizes
+from firmbound.tandem.options import NetworkOptions, Optimizer, TrainingOptions, check_sizes
 
 KIND = "tandem-checkpoint"
 Progress = Callable[[int, int, float, float], None]  # epoch, epochs, training and validation loss
@@ -234,7 +234,20 @@ def _tensors_of(arrays: dict[str, NDArray[Any]], start: str) -> dict[str, Tensor
     return {name.removeprefix(start): torch.as_tensor(part) for name, part in arrays.items() if name.startswith(start)}
 
 
-def make_optimizer(network: TandemNetwork, options: TrainingOptions) -> torch.optim.Optimizer:
+class Descent(Protocol):
+    """How weights go down a loss: of the options of any network."""
+
+    @property
+    def optimizer(self) -> Optimizer: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def weight_decay(self) -> float: ...
+
+
+def make_optimizer(network: torch.nn.Module, options: Descent) -> torch.optim.Optimizer:
     rate, decay = options.learning_rate, options.weight_decay
     if options.optimizer == "adam":
         return torch.optim.Adam(network.parameters(), lr=rate, weight_decay=decay)

@@ -1,0 +1,136 @@
+"""How the rivals' networks are trained: mini-batches, and the epoch of the least validation loss is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from firmbound.arrays import is_count
+from firmbound.baselines.rival import features_of
+from firmbound.devices import Device, torch_device
+from firmbound.errors import InvalidInput, TrainingDiverged
+from firmbound.tandem.data import ArraySource, LabelledBatch, in_order, shuffled_batches
+from firmbound.tandem.options import Optimizer
+from firmbound.tandem.training import make_optimizer
+from firmbound.trajectories import Batch
+
+N = TypeVar("N", bound=nn.Module)
+Singles = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class RivalTraining:
+    """optimizer, learning_rate, weight_decay, batch and epochs as in the paper's tables; the rate falls as a cosine
+    does. clip: the longest gradient. dropout: share of a network's numbers that are left out."""
+
+    optimizer: Optimizer = "adam"
+    learning_rate: float = 3e-3
+    weight_decay: float = 0.0
+    batch: int = 100
+    epochs: int = 20
+    dropout: float = 0.0
+    clip: float = 1.0
+    device: Device = "auto"
+
+    def __post_init__(self) -> None:
+        for name, holds, rule in (
+            ("optimizer", self.optimizer in get_args(Optimizer), f"be one of {get_args(Optimizer)}"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "be positive and finite"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "be non-negative and finite"),
+            ("batch", is_count(self.batch, 1), "be a whole number from 1"),
+            ("epochs", is_count(self.epochs, 1), "be a whole number from 1"),
+            ("dropout", 0 <= self.dropout < 1, "lie in [0, 1)"),
+            ("clip", 0 < self.clip < math.inf, "be positive and finite"),
+            ("device", self.device in get_args(Device), f"be one of {get_args(Device)}"),
+        ):
+            if not holds:
+                raise InvalidInput(name, rule, repr(getattr(self, name)))
+
+
+class Lesson(NamedTuple):
+    """A batch as losses see it: features (m, T, d), labels (m,), there (m, T): which steps are data."""
+
+    features: Tensor
+    labels: Tensor
+    there: Tensor
+
+
+Loss = Callable[[N, Lesson], Tensor]
+
+
+def train(
+    make: Callable[[], N], loss: Loss[N], train: Batch, validation: Batch, options: RivalTraining, seed: int
+) -> N:
+    """The network that `make` builds, with weights of the epoch whose validation loss is least."""
+    place = torch_device(options.device)
+    source, held_out = (
+        ArraySource.of(features_of(part), part.labels, part.classes, part.lengths) for part in (train, validation)
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = make().to(place)
+        optimizer = make_optimizer(network, options)
+        steps = -(-len(source.labels) // options.batch) * options.epochs
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        least, kept = math.inf, network.state_dict()
+        for epoch in range(options.epochs):
+            network.train()
+            for batch in shuffled_batches(source, options.batch, (seed, epoch)):
+                _step(network, optimizer, loss(network, lesson_of(batch, place)), options, epoch)
+                falling.step()
+            found = _mean_loss(network, loss, held_out, options, place)
+            if found < least:
+                least, kept = found, {name: value.clone() for name, value in network.state_dict().items()}
+    network.load_state_dict(kept)
+    return network.eval()
+
+
+def outputs(network: Callable[[Tensor], Tensor], batch: Batch, device: Device, together: int = 1_000) -> Singles:
+    """What a trained network makes of all sequences, (n, T, d) -> (n, ...)."""
+    place, features = torch_device(device), features_of(batch)
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(features), together):
+            some = torch.as_tensor(features[start : start + together], dtype=torch.float32, device=place)
+            parts.append(network(some).float().cpu().numpy())
+    return np.concatenate(parts)
+
+
+def lesson_of(batch: LabelledBatch, place: torch.device) -> Lesson:
+    features = torch.as_tensor(np.ascontiguousarray(batch.features), dtype=torch.float32, device=place)
+    ends = torch.as_tensor(batch.lengths, device=place)
+    there = torch.arange(features.shape[1], device=place) < ends[:, None]
+    return Lesson(features, torch.as_tensor(batch.labels, device=place), there)
+
+
+def mean_over_steps(values: Tensor, there: Tensor) -> Tensor:
+    """Mean over sequences of the mean over their steps.  (m, T) -> ()."""
+    return (values.where(there, 0.0).sum(dim=1) / there.sum(dim=1)).mean()
+
+
+def _step(
+    network: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor, options: RivalTraining, epoch: int
+) -> None:
+    if not torch.isfinite(loss):
+        advice = f"Lower learning_rate, which is {options.learning_rate:g}, or clip."
+        raise TrainingDiverged(loss.item(), step=epoch, rate=options.learning_rate, advice=advice)
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(network.parameters(), options.clip)
+    optimizer.step()
+
+
+def _mean_loss(network: N, loss: Loss[N], source: ArraySource, options: RivalTraining, place: torch.device) -> float:
+    network.eval()
+    total = 0.0
+    with torch.no_grad():
+        for batch in in_order(source, options.batch):
+            total += loss(network, lesson_of(batch, place)).item() * len(batch.labels)
+    return total / len(source.labels)
