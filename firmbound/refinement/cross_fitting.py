@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from firmbound.arrays import Floats, Ints, check_lengths, class_labels, finite_array
+from firmbound.arrays import Bools, Floats, Ints, check_lengths, class_labels, finite_array
 from firmbound.errors import InvalidInput
 from firmbound.refinement.echo import Singles
-from firmbound.refinement.listener import Listener, bounded, create_listener
+from firmbound.refinement.listener import Listener, bounded, create_listener, over_classes
 from firmbound.refinement.options import RIDGES, RefinementOptions
 from firmbound.refinement.readout import Readout, ReadoutProblem, losses, refined, untouched
 from firmbound.refinement.refiner import Refiner
@@ -29,6 +29,8 @@ from firmbound.trajectories import check_evidence
 
 # Steps at which readouts are learned, at most; steps and sequences by which the ridge is chosen.
 KNOTS, PILOTS, PILOT_SEQUENCES = 18, 4, 5_000
+# Sequences that are enough for the mean and deviation of a column.
+FRAME_SEQUENCES = 5_000
 Progress = Callable[[int, int], None]
 
 
@@ -117,7 +119,7 @@ def cross_fit(
     knots, waiting = set(knot_times(horizon).tolist()), list[tuple[Step, Frame]]()
     before: list[Readout] = []
     last = int(lengths.max())
-    for step in walk(listener, evidence, features, lengths):
+    for step in walk(listener, evidence, features, lengths, learner.in_order(np.arange(count))):
         frame = learner.frame(step)
         waiting.append((step, frame))
         if step.time not in knots and step.time != last:
@@ -163,10 +165,9 @@ def walk(
     evidence: NDArray[Any],
     features: NDArray[Any] | None,
     lengths: Ints,
-    rows: Ints | None = None,
+    rows: Ints,
 ) -> Iterator[Step]:
-    """The sequences, or those of `rows`, step by step."""
-    rows = np.arange(len(evidence)) if rows is None else rows
+    """The sequences of `rows`, in that order, step by step."""
     past = listener.start(len(rows))
     for time in range(1, evidence.shape[1] + 1):
         stay = lengths[rows] >= time
@@ -198,6 +199,10 @@ class _Learner:
         self.enough = min(ENOUGH, -(-len(labels) // 10))
         self.forget()
 
+    def in_order(self, rows: Ints) -> Ints:
+        """Fold after fold: those of a fold, and with two folds all others, are then neighbours that need no copy."""
+        return np.asarray(rows[np.argsort(self.fold[rows], kind="stable")])
+
     def forget(self) -> None:
         """Start from nothing again."""
         self._frame: Frame | None = None
@@ -206,7 +211,8 @@ class _Learner:
     def frame(self, step: Step) -> Frame:
         """Of the columns at this step; where too few sequences are left, that of the step before stays."""
         if self._frame is None or self._enough(step):
-            centre, spread = step.columns.mean(axis=0), step.columns.std(axis=0)
+            some = step.columns[:: -(-len(step.rows) // FRAME_SEQUENCES)]
+            centre, spread = some.mean(axis=0), some.std(axis=0)
             spread = np.where(spread > 1e-5, spread, np.inf).astype(np.float32)
             centre[0], spread[0] = 0.0, 1.0
             self._frame = Frame(centre, spread)
@@ -223,10 +229,11 @@ class _Learner:
         even = frame.even(columns)
 
         def solve(fold: int) -> Readout:
-            others = self.fold[rows] != fold
-            if not others.any():
+            others = self._others(rows, fold)
+            known = self.labels[rows[others]]
+            if not len(known):
                 return untouched(columns.shape[1], now.shape[1])
-            problem = ReadoutProblem(now[others], even[others], self.labels[rows[others]], self.log_shares)
+            problem = ReadoutProblem(now[others], even[others], known, self.log_shares)
             return problem.solve(ridge, self._found[fold] if self._found else None)
 
         with ThreadPoolExecutor(self.folds) as pool:
@@ -237,9 +244,21 @@ class _Learner:
         """Evidence of every sequence by the readout of its own fold."""
         honest = np.empty(step.evidence.shape, dtype=np.float32)
         for fold, one in enumerate(found):
-            own = self.fold[step.rows] == fold
+            own = self._own(step.rows, fold)
             honest[own] = refined(step.evidence[own], step.columns[own], one)
-        return np.asarray(honest - honest.max(axis=1, keepdims=True))
+        return np.asarray(honest - over_classes(np.maximum, honest))
+
+    def _own(self, rows: Ints, fold: int) -> slice:
+        """Of rows in order, those of a fold."""
+        first, behind = np.searchsorted(self.fold[rows], [fold, fold + 1])
+        return slice(int(first), int(behind))
+
+    def _others(self, rows: Ints, fold: int) -> slice | Bools:
+        """Of rows in order, those of all other folds."""
+        own = self._own(rows, fold)
+        if own.start == 0:
+            return slice(own.stop, None)
+        return slice(0, own.start) if own.stop == len(rows) else self.fold[rows] != fold
 
 
 def _chosen_ridge(
@@ -254,7 +273,8 @@ def _chosen_ridge(
     times = np.linspace(lengths.max() / PILOTS, lengths.max(), PILOTS).round().astype(int).tolist()
     # By chance, not the first: sequences often come class by class.
     pilots = np.sort(np.random.default_rng(seed).permutation(len(evidence))[:PILOT_SEQUENCES])
-    steps = [step for step in walk(listener, evidence, features, lengths, pilots) if step.time in times]
+    walked = walk(listener, evidence, features, lengths, learner.in_order(pilots))
+    steps = [step for step in walked if step.time in times]
     found: dict[int, float] = {}
 
     def loss(place: int) -> float:

@@ -20,6 +20,8 @@ FAR = 5.0
 FARTHEST = 1e6
 # Sizes below this are of rounding.
 NOTHING = 1e-30
+# Classes up to which columns are joined one by one.
+FEW = 8
 
 
 class Past(NamedTuple):
@@ -126,14 +128,24 @@ def bounded(evidence: NDArray[Any]) -> Singles:
     """The largest class at 0, none so far behind that it is no number any more.  (.., K) -> (.., K)."""
     given = np.asarray(evidence, dtype=np.result_type(evidence, np.float32))
     with np.errstate(over="ignore"):
-        behind = given - given.max(axis=-1, keepdims=True)
+        behind = given - over_classes(np.maximum, given)
     return np.asarray(np.maximum(behind, -FARTHEST), dtype=np.float32)
 
 
 def centred(evidence: NDArray[Any]) -> Singles:
     """Without the constant that all classes share.  (.., K) -> (.., K)."""
     exact: Floats = bounded(evidence).astype(np.float64)
-    return np.asarray(exact - exact.mean(axis=-1, keepdims=True), dtype=np.float32)
+    return np.asarray(exact - over_classes(np.add, exact) / exact.shape[-1], dtype=np.float32)
+
+
+def over_classes(join: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+    """`join.reduce` over the last axis, which stays with length 1: for a few classes, column by column is quickest."""
+    if values.shape[-1] > FEW:
+        return np.asarray(join.reduce(values, axis=-1, keepdims=True))
+    found = values[..., 0]
+    for k in range(1, values.shape[-1]):
+        found = join(found, values[..., k])
+    return np.asarray(found[..., None])
 
 
 def _usual(values: Singles) -> float:

@@ -38,12 +38,15 @@ def untouched(columns: int, classes: int) -> Readout:
 class ReadoutProblem:
     """Scores (n, K), columns (n, p) and labels (n,) at one time; to be solved for any ridge.
 
-    ridge / n is the price of squared weights, and of the scale's squared distance from 1.
+    ridge / n is the price of squared weights, and of the scale's squared distance from 1. Inside, classes are rows:
+    sums over a few classes are then sums of long rows, several times quicker than many short ones.
     """
 
     def __init__(self, scores: NDArray[Any], columns: NDArray[np.float32], labels: Ints, log_shares: Floats) -> None:
         self.scores, self.columns, self.labels = scores.astype(np.float32), columns, labels
         self.log_shares = log_shares.astype(np.float32)
+        self._rows = np.ascontiguousarray(self.scores.T)
+        self._own = (labels, np.arange(len(labels)))
 
     def solve(self, ridge: float, start: Readout | None = None) -> Readout:
         width, classes = self.columns.shape[1], len(self.log_shares)
@@ -61,13 +64,13 @@ class ReadoutProblem:
         Exact for two classes; for more, what the classes have on average.
         """
         chances, _ = self._chances(found)
-        classes = chances.shape[1]
-        doubt = classes / (classes - 1) * (chances * (1.0 - chances)).mean(axis=1)
+        classes = len(chances)
+        doubt = classes / (classes - 1) * (chances * (1.0 - chances)).mean(axis=0)
         gram = (self.columns * doubt[:, None]).T @ self.columns / np.float32(len(doubt))
         # Columns may depend on each other: what a small price does not lift above rounding, this does.
         lift = max(price, ROUNDING * float(np.trace(gram)))
         upper = linalg.cholesky(gram.astype(np.float64) + lift * np.eye(len(gram)), lower=False)
-        size = float((doubt[:, None] * self.scores**2).sum()) / len(doubt)
+        size = float((doubt * self._rows**2).sum()) / len(doubt)
         return upper, float(1.0 / np.sqrt(size + price))
 
     def _descend(self, begin: Readout, price: float, upper: Floats, stretch: float) -> tuple[Readout, bool]:
@@ -90,13 +93,15 @@ class ReadoutProblem:
         return readout(solved.x), bool(solved.success)
 
     def _chances(self, found: Readout) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """P(y = k) of every sequence (n, K), and minus its logarithm for the true class (n,)."""
-        logits = refined(self.scores, self.columns, found) + self.log_shares
-        logits -= logits.max(axis=1, keepdims=True)
-        own = logits[np.arange(len(logits)), self.labels]
+        """P(y = k) of every sequence (K, n), and minus its logarithm for the true class (n,)."""
+        logits = found.weights.T.astype(np.float32) @ self.columns.T
+        logits += np.float32(found.scale) * self._rows
+        logits += self.log_shares[:, None]
+        logits -= logits.max(axis=0)
+        own = logits[self._own]
         np.exp(logits, out=logits)
-        total = logits.sum(axis=1)
-        logits /= total[:, None]
+        total = logits.sum(axis=0)
+        logits /= total
         return logits, np.log(total) - own
 
     def _loss(self, found: Readout, price: float) -> tuple[float, float, Floats]:
@@ -104,11 +109,11 @@ class ReadoutProblem:
         count = len(self.labels)
         missed, surprise = self._chances(found)
         value = float(surprise.mean(dtype=np.float64))
-        missed[np.arange(count), self.labels] -= 1.0
+        missed[self._own] -= 1.0
         away = found.scale - 1.0
         value += price / 2 * (away**2 + float((found.weights**2).sum()))
-        scale_slope = float(np.vdot(missed, self.scores)) / count + price * away
-        slopes = (self.columns.T @ missed).astype(np.float64) / count + price * found.weights
+        scale_slope = float(np.vdot(missed, self._rows)) / count + price * away
+        slopes = (missed @ self.columns).T.astype(np.float64) / count + price * found.weights
         return value, scale_slope, slopes
 
 

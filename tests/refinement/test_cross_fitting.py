@@ -250,7 +250,7 @@ def test_between_knots_weights_of_even_columns_lie_on_a_line():
     refiner, honest = fit_refiner(evidence, labels, options=QUICK)
     knots = knot_times(40) - 1
     assert len(knots) < 40
-    steps = cross_fitting.walk(refiner.listener, evidence, None, np.full(60, 40))
+    steps = cross_fitting.walk(refiner.listener, evidence, None, np.full(60, 40), np.arange(60))
     spread = np.stack([step.columns.std(axis=0) for step in steps])
     even = refiner.weights[:, 1:] * spread[:, 1:, None]
     for place in range(even.shape[1]):
