@@ -1,0 +1,124 @@
+"""One repeat of a study on one data set: what all methods share, and what each of them left behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmbound.arrays import Floats
+from firmbound.baselines.rival import FittedRival, OperatingPoint, Rival
+from firmbound.costs import DecisionProblem
+from firmbound.trajectories import Batch, Decisions
+
+# Whole sequences that are decided one by one, to see how long one takes.
+ALONE = 40
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Labelled sequences with features, evidence or both; the problem has all costs that are studied.
+
+    fit_on: the split that stopping rules are fitted on. `seed` is the repeat's.
+    """
+
+    train: Batch
+    validation: Batch
+    test: Batch
+    prior: Floats
+    problem: DecisionProblem
+    seed: int
+    fit_on: Literal["train", "validation"] = "train"
+
+    @property
+    def lesson(self) -> Batch:
+        """What stopping rules are fitted on."""
+        return self.train if self.fit_on == "train" else self.validation
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one method: S ways to decide on n test sequences, and on validation sequences what they led to.
+
+    settings (S,); time, label (S, n); expected (S, n): the penalty that it believed to risk, nan where it believes
+    nothing. paid_before (S, C): realised risk on validation sequences at each cost, by which ways are chosen.
+    seconds: of learning; alone (m,): of deciding on one whole sequence, in each of its ways.
+    """
+
+    settings: Floats
+    time: NDArray[np.int16]
+    label: NDArray[np.int16]
+    expected: NDArray[np.float32]
+    paid_before: Floats
+    seconds: float
+    alone: Floats
+    horizon: int
+
+    def decisions(self, place: int) -> Decisions:
+        return Decisions(self.time[place], self.label[place], self.horizon)
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        numbers = np.array([self.seconds, float(self.horizon)])
+        named = ("settings", "time", "label", "expected", "paid_before", "alone")
+        return {name: getattr(self, name) for name in named} | {"numbers": numbers}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Outcome:
+        own = {name: part for name, part in arrays.items() if name != "numbers"}
+        return cls(**own, seconds=float(arrays["numbers"][0]), horizon=int(arrays["numbers"][1]))
+
+
+def enter(method: Rival, contest: Contest) -> Outcome:
+    """Learn, decide on validation and test sequences, and keep what came of it."""
+    started = time.perf_counter()
+    fitted = method.fit(contest.train, contest.validation, seed=contest.seed)
+    return outcome_of(fitted, contest, time.perf_counter() - started)
+
+
+def outcome_of(fitted: FittedRival, contest: Contest, seconds: float) -> Outcome:
+    problem = contest.problem
+    before, after = (fitted.points(batch) for batch in (contest.validation, contest.test))
+    return Outcome(
+        settings=np.array([point.setting for point in after]),
+        time=np.stack([point.decisions.time for point in after]).astype(np.int16),
+        label=np.stack([point.decisions.label for point in after]).astype(np.int16),
+        expected=np.stack([expected_penalty(point, problem) for point in after]),
+        paid_before=np.stack([_paid(point.decisions, contest.validation, problem) for point in before]),
+        seconds=seconds,
+        alone=_alone(fitted, contest.test),
+        horizon=problem.horizon,
+    )
+
+
+def expected_penalty(point: OperatingPoint, problem: DecisionProblem) -> NDArray[np.float32]:
+    """(n,) penalties that the method believed its decisions to risk."""
+    if point.belief is None:
+        return np.full(len(point.decisions), np.nan, dtype=np.float32)
+    penalties = problem.penalty[:, point.decisions.label].T
+    return np.asarray((point.belief * penalties).sum(axis=1), dtype=np.float32)
+
+
+def _paid(decisions: Decisions, batch: Batch, problem: DecisionProblem) -> Floats:
+    """(C,) mean realised risk at each cost."""
+    wrong = float(problem.penalty[batch.labels, decisions.label].mean())
+    return np.array([wrong + float(problem.spent(decisions.time, cost).mean()) for cost in problem.costs.tolist()])
+
+
+def _alone(fitted: FittedRival, test: Batch) -> Floats:
+    """Seconds that one whole sequence takes, in every one of the method's ways together."""
+    taken = []
+    for row in range(min(ALONE, len(test.labels))):
+        one = test.part(slice(row, row + 1))
+        started = time.perf_counter()
+        fitted.points(one)
+        taken.append(time.perf_counter() - started)
+    return np.array(taken)
+
+
+def chosen_ways(outcome: Outcome, costs: Sequence[float]) -> list[int]:
+    """For each cost, the way that paid least on validation sequences."""
+    return [int(np.argmin(outcome.paid_before[:, place])) for place in range(len(costs))]

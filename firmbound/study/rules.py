@@ -1,0 +1,123 @@
+"""This project's stopping rules as entrants of a study: on evidence as it is, refined, or of another classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmbound.arrays import Floats
+from firmbound.baselines.probability_threshold import PosteriorModel
+from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of
+from firmbound.continuation.surface import Statistic
+from firmbound.costs import DecisionProblem
+from firmbound.fitting import Method, Options, fit_from_slices, make_fitter
+from firmbound.oracle import Oracle
+from firmbound.posterior import posterior
+from firmbound.refinement.cross_fitting import fit_refiner
+from firmbound.refinement.refiner import Refiner
+from firmbound.refinement.sureness import temperature_at_decisions
+from firmbound.stopping_rule import StoppingRule
+from firmbound.study.contest import Contest
+from firmbound.trajectories import Batch
+
+# Beliefs of classifiers may be 0 where nothing is impossible.
+LEAST = 1e-7
+
+
+@dataclass(frozen=True)
+class FittedRule:
+    """A point a cost of its front."""
+
+    rule: StoppingRule
+    refiner: Refiner | None = None
+
+    def points(self, test: Batch) -> list[OperatingPoint]:
+        evidence = evidence_of(test)
+        if self.refiner is not None:
+            evidence = self.refiner.refine(evidence)
+        found = []
+        for cost in self.rule.costs.tolist():
+            chosen = self.rule.decide(evidence, cost=cost, lengths=ends_of(test, evidence.shape[1]))
+            belief = posterior(at_decision(evidence, chosen), self.rule.prior)
+            found.append(OperatingPoint(float(cost), chosen, belief))
+        return found
+
+
+@dataclass(frozen=True)
+class RuleOnBeliefs:
+    """A rule that takes another classifier's posteriors for evidence."""
+
+    model: PosteriorModel
+    rule: FittedRule
+
+    def points(self, test: Batch) -> list[OperatingPoint]:
+        return self.rule.points(as_evidence(self.model, test, self.rule.rule.prior))
+
+
+@dataclass(frozen=True)
+class OptimumEntrant:
+    """The exact optimum, where there is one: it decides on exact evidence."""
+
+    oracle: Oracle
+    prior: Floats
+
+    def points(self, test: Batch) -> list[OperatingPoint]:
+        evidence, found = evidence_of(test), []
+        for cost in self.oracle.problem.costs.tolist():
+            chosen = self.oracle.decide(evidence, cost=cost)
+            found.append(OperatingPoint(float(cost), chosen, posterior(at_decision(evidence, chosen), self.prior)))
+        return found
+
+
+def fit_rule(
+    contest: Contest, method: Method, options: Options | None = None, *, statistic: Statistic | None = None
+) -> FittedRule:
+    """Backward induction on the contest's evidence as it is."""
+    lesson = contest.lesson
+    return FittedRule(_induced(contest, lesson, evidence_of(lesson), method, options, statistic))
+
+
+def fit_refined_rule(
+    contest: Contest, method: Method, options: Options | None = None, *, statistic: Statistic | None = None
+) -> FittedRule:
+    """Refined evidence, as sure as decisions let it be, and a rule on it."""
+    lesson = contest.lesson
+    ends = ends_of(lesson, contest.problem.horizon)
+    refiner, honest = fit_refiner(evidence_of(lesson), lesson.labels, lengths=ends)
+    first = _induced(contest, lesson, honest, method, options, statistic)
+    temperature = temperature_at_decisions(first, honest, lesson.labels, ends)
+    if temperature > 1.0:
+        refiner, honest = refiner.cooled(temperature), honest / np.float32(temperature)
+        first = _induced(contest, lesson, honest, method, options, statistic)
+    return FittedRule(first, refiner)
+
+
+def fit_rule_on_beliefs(
+    contest: Contest, model: PosteriorModel, method: Method, options: Options | None = None
+) -> RuleOnBeliefs:
+    """A rule on posteriors of validation sequences: of those that it learned from, a classifier is too sure."""
+    lesson = as_evidence(model, contest.validation, contest.prior)
+    rule = _induced(contest, lesson, evidence_of(lesson), method, options, None)
+    return RuleOnBeliefs(model, FittedRule(rule))
+
+
+def as_evidence(model: PosteriorModel, batch: Batch, prior: Floats) -> Batch:
+    """The same sequences with evidence that says what the classifier believes."""
+    believed = np.log(np.maximum(model.posteriors(batch), LEAST)) - np.log(prior)
+    return replace(batch, features=None, evidence=believed.astype(np.float32))
+
+
+def _induced(
+    contest: Contest,
+    lesson: Batch,
+    evidence: NDArray[Any],
+    method: Method,
+    options: Options | None,
+    statistic: Statistic | None,
+) -> StoppingRule:
+    problem: DecisionProblem = contest.problem
+    fitter = make_fitter(method, problem, contest.prior, options, seed=contest.seed, statistic=statistic)
+    return fit_from_slices(lambda t: evidence[:, t - 1], contest.prior, problem, fitter, lengths=lesson.lengths)
