@@ -13,6 +13,7 @@ from firmbound.errors import InvalidInput, ParameterError
 from firmbound.tandem.options import check_sizes
 from flows.recorded_sections import RecordedFeatures, VideoFeatures
 from flows.sections import SPLITS, Evaluation, GeneratedFeatures, GivenEvidence, LearnedEvidence, Params, Runner
+from flows.study_section import Study
 
 __all__ = [
     "SPLITS",
@@ -26,9 +27,10 @@ __all__ = [
     "VideoFeatures",
     "check_dataset_name",
     "read_params",
+    "study_of",
 ]
 # Beside the data sets' folders below data/.
-TAKEN_NAMES = ("sources",)
+TAKEN_NAMES = ("sources", "baselines", "study")
 
 
 def read_params(path: str | Path = "params.yaml") -> Params:
@@ -51,6 +53,15 @@ def check_dataset_name(params: Params, dataset: str) -> str:
     if dataset not in params.datasets:
         raise ParameterError("dataset", f"be one of {params.datasets} (params.yaml: datasets)", repr(dataset))
     return dataset
+
+
+def study_of(params: Params) -> Study:
+    if params.study is None:
+        raise ParameterError("study", "be given, to compare methods", "nothing", "Copy the section of params.yaml.")
+    unknown = [name for name in params.study.datasets if name not in params.datasets]
+    if unknown:
+        raise ParameterError("study.datasets", f"be some of {params.datasets}", unknown)
+    return params.study
 
 
 def _check_dataset(params: Params, dataset: str) -> None:

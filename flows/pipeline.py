@@ -1,6 +1,7 @@
 """The pipeline: `dvc repro`, then make sure that what was fitted is registered. `make run` starts this.
 
 python -m flows.pipeline            run once, with a Prefect server of its own unless PREFECT_API_URL names one
+python -m flows.pipeline study      the study: rivals on the same data sets
 """
 
 from __future__ import annotations
@@ -26,24 +27,30 @@ if TYPE_CHECKING:
 
 SERVER_START_SECONDS = 180
 DVC = [sys.executable, "-m", "dvc"]
+STUDY = "study"
 
 
 def main() -> None:
     os.environ.setdefault("DVC_NO_ANALYTICS", "1")
     from firmbound.errors import FirmboundError
-    from flows.params import read_params
+    from flows.params import read_params, study_of
 
+    if sys.argv[1:] not in ([], [STUDY]):
+        sys.exit(f"usage: python -m flows.pipeline [{STUDY}]")
+    studies = sys.argv[1:] == [STUDY]
     try:
         params = read_params()
+        if studies:
+            study_of(params)
     except FirmboundError as problem:
         sys.exit(f"firmbound: {problem}")
     ensure_repository()
     with prefect_server():
         # A process of its own: it has sent its last log line to the server before the server is stopped.
-        ended = subprocess.run([sys.executable, "-m", "flows.pipeline_flow"], check=False)
+        ended = subprocess.run([sys.executable, "-m", "flows.pipeline_flow", *sys.argv[1:]], check=False)
     if ended.returncode:
         sys.exit(ended.returncode)
-    print(summary(params))
+    print(study_summary() if studies else summary(params))
 
 
 def ensure_repository() -> None:
@@ -123,6 +130,21 @@ def summary(params: Params) -> str:
             why = found.reason.removeprefix("not promoted: ")
             lines.append(f"    model    version {found.version} of {found.name}, not champion: {why}")
             lines.append(f"             by hand: firmbound promote {dataset} {found.version} --reason '...'")
+    return "\n".join(lines)
+
+
+def study_summary() -> str:
+    """Where the study is, and first of all where a rival is ahead."""
+    folder = Path("data") / STUDY
+    found = json.loads((folder / "findings.json").read_text())
+    lines = ["", f"firmbound: {len(found['methods'])} methods on {', '.join(found['datasets'])}."]
+    ahead = sorted({f"{row['rival']} on {row['dataset']}" for row in found["ahead"]})
+    lines.append(f"  ahead somewhere of {found['ours']}, by a standard error or more: {', '.join(ahead) or 'nobody'}")
+    lines += [
+        f"  variance of time, {row['dataset']}: {row['ours']:.2f}, static {row['static']:.2f} (p = {row['chance']:.1g})"
+        for row in found["variance"]
+    ]
+    lines += [f"    page   {folder / 'index.html'}", f"    table  {folder / 'table.parquet'}"]
     return "\n".join(lines)
 
 

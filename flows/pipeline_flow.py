@@ -1,13 +1,14 @@
 """The flow above the stages: what shows as one run in the Prefect UI."""
 
 import subprocess
+import sys
 
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from firmbound.errors import FirmboundError
 from flows.params import Params, read_params
-from flows.pipeline import DVC
+from flows.pipeline import DVC, STUDY
 from flows.results import ensure_registered
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow
 
@@ -25,9 +26,16 @@ def pipeline_flow(params: Params) -> None:
         register.with_options(task_run_name=f"register {dataset}")(dataset, params)
 
 
+@flow(name="study pipeline", flow_run_name="study of {params.study.datasets}")
+@reports_failure
+def study_pipeline_flow(params: Params) -> None:
+    """Bring the study and what it needs of the stages up to date."""
+    reproduce("study/dvc.yaml")
+
+
 @task(name="dvc repro", cache_policy=NO_CACHE)
-def reproduce() -> None:
-    ended = subprocess.run([*DVC, "repro"], check=False)
+def reproduce(*targets: str) -> None:
+    ended = subprocess.run([*DVC, "repro", *targets], check=False)
     if ended.returncode:
         raise PipelineError(f"dvc repro ended with exit code {ended.returncode}; the reason stands above")
 
@@ -40,4 +48,4 @@ def register(dataset: str, params: Params) -> None:
 
 if __name__ == "__main__":
     keep_quiet_about_known_errors()
-    run_flow(pipeline_flow, read_params())
+    run_flow(study_pipeline_flow if sys.argv[1:] == [STUDY] else pipeline_flow, read_params())

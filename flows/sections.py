@@ -25,6 +25,7 @@ from firmbound.tandem.options import (
     TrainingOptions,
 )
 from flows.recorded_sections import ArchiveFeatures, ArrayFeatures, DigitsFeatures, Section, VideoFeatures
+from flows.study_section import Study
 
 SPLITS = ("train", "validation", "test")
 
@@ -284,3 +285,4 @@ class Params(Section):
     evaluation: Evaluation
     tuning: Tuning
     report: Report
+    study: Study | None = None  # `make study` alone needs it

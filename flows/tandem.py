@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from prefect import flow, get_run_logger
 
 from firmbound.publishing import publish
-from firmbound.scaling import Scaling
 from firmbound.store import StoreDescription, StoreWriter, TrajectoryStore, create_store
 from firmbound.tandem.data import StoreSource
 from firmbound.trajectories import Batch
@@ -20,6 +19,7 @@ from flows.params import SPLITS, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
+from flows.stored_scaling import scaling_of
 
 if TYPE_CHECKING:
     from firmbound.tandem.model import TandemModel
@@ -82,11 +82,6 @@ def learn(
     if scaling is not None:  # the network that comes out reads features as they are
         model = model.reading(scaling.mean, scaling.scale)
     return model.on(training.device)
-
-
-def scaling_of(dataset: str) -> Scaling | None:
-    folder = stage_folder(dataset, "features") / "scaling"
-    return Scaling.load(folder) if folder.is_dir() else None
 
 
 def write_evidence(path: Path, store: TrajectoryStore, model: "TandemModel | None") -> None:

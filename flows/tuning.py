@@ -25,7 +25,7 @@ from flows.params_file import replace_section
 from flows.progress import progress
 from flows.runners import make_task_runner, work_task
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
-from flows.tandem import scaling_of
+from flows.stored_scaling import scaling_of
 from flows.tracking import TrainingRun, connect, unfinished_runs
 
 SPACES = Path("params/search")

@@ -11,13 +11,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Floats, Ints, is_count
 from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Batch, Decisions
 
 # Thresholds that are tried: mean times that they lead to lie evenly enough from 1 to T.
 COUNT = 60
+# No posterior is so large: wait to the end.
+BEYOND = 1.01
 
 
 class PosteriorModel(Protocol):
@@ -52,8 +54,9 @@ def threshold_grid(posteriors: NDArray[Any], ends: Ints, count: int = COUNT) -> 
     there = np.concatenate(
         [reached[:, 0], reached[rows, ends - 1], reached[np.arange(reached.shape[1]) < ends[:, None]]]
     )
-    # Certainty is what most posteriors tend to: quantiles of their distance from it tell them apart.
-    return np.unique(np.quantile(there.astype(np.float64), np.linspace(0.0, 1.0, count)))
+    # Certainty is what most posteriors tend to, and single precision rounds to it: the last threshold is beyond it.
+    inner = np.quantile(there.astype(np.float64), np.linspace(0.0, 1.0, count - 1))
+    return np.unique(np.append(inner, BEYOND))
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ class ThresholdOn:
 
     learner: PosteriorLearner
     count: int = COUNT
+
+    def __post_init__(self) -> None:
+        if not is_count(self.count, 2):
+            raise InvalidInput("count", "be a whole number from 2", self.count)
 
     def fit(self, train: Batch, validation: Batch, *, seed: int) -> ProbabilityThreshold:
         model = self.learner.fit(train, validation, seed=seed)

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Floats, Ints, check_lengths
+from firmbound.baselines.rival import OperatingPoint, at_decision, evidence_of
 from firmbound.errors import InvalidInput
-from firmbound.trajectories import Decisions, check_evidence
+from firmbound.posterior import posterior
+from firmbound.trajectories import Batch, Decisions, check_evidence
 
 AverageRisk = Callable[[Decisions], float]
 
@@ -77,6 +79,28 @@ def tune_thresholds(
             risks = np.array([average_risk(_decide(values, reached, ends, float(a))) for a in tried])
         found.append(StaticThreshold(float(tried[int(np.argmin(risks))])))
     return found
+
+
+@dataclass(frozen=True)
+class StaticSprt:
+    """All static thresholds as a rival: the grid is that of validation sequences."""
+
+    prior: Floats
+    count: int = 80
+    grid: Floats | None = None
+
+    def fit(self, train: Batch, validation: Batch, *, seed: int) -> StaticSprt:
+        grid = threshold_grid(evidence_of(validation), self.count, validation.lengths)
+        return StaticSprt(self.prior, self.count, grid)
+
+    def points(self, test: Batch) -> list[OperatingPoint]:
+        if self.grid is None:
+            raise InvalidInput("thresholds", "be fitted before they decide", "none")
+        evidence = evidence_of(test)
+        return [
+            OperatingPoint(float(threshold), one, posterior(at_decision(evidence, one), self.prior))
+            for threshold, one in zip(self.grid, sweep(evidence, self.grid, test.lengths), strict=True)
+        ]
 
 
 def _averages(decisions: Decisions, average_risks: Sequence[AverageRisk]) -> list[float]:

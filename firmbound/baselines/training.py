@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
-from firmbound.arrays import is_count
-from firmbound.baselines.rival import features_of
+from firmbound.arrays import Ints, is_count
+from firmbound.baselines.rival import ends_of, features_of
 from firmbound.devices import Device, torch_device
 from firmbound.errors import InvalidInput, TrainingDiverged
 from firmbound.tandem.data import ArraySource, LabelledBatch, in_order, shuffled_batches
@@ -55,11 +56,15 @@ class RivalTraining:
 
 
 class Lesson(NamedTuple):
-    """A batch as losses see it: features (m, T, d), labels (m,), there (m, T): which steps are data."""
+    """A batch as losses see it: features (m, T, d), labels (m,), there (m, T): which steps are data.
+
+    Features are 0 where there is no data. progress: share of the epochs that lie behind.
+    """
 
     features: Tensor
     labels: Tensor
     there: Tensor
+    progress: float = 1.0
 
 
 Loss = Callable[[N, Lesson], Tensor]
@@ -73,7 +78,7 @@ def train(
     source, held_out = (
         ArraySource.of(features_of(part), part.labels, part.classes, part.lengths) for part in (train, validation)
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
         torch.manual_seed(seed)
         network = make().to(place)
         optimizer = make_optimizer(network, options)
@@ -83,9 +88,11 @@ def train(
         for epoch in range(options.epochs):
             network.train()
             for batch in shuffled_batches(source, options.batch, (seed, epoch)):
-                _step(network, optimizer, loss(network, lesson_of(batch, place)), options, epoch)
+                lesson = lesson_of(batch, place, epoch / options.epochs)
+                _step(network, optimizer, loss(network, lesson), options, epoch)
                 falling.step()
             found = _mean_loss(network, loss, held_out, options, place)
+            _check_finite(found, options, epoch)
             if found < least:
                 least, kept = found, {name: value.clone() for name, value in network.state_dict().items()}
     network.load_state_dict(kept)
@@ -93,21 +100,36 @@ def train(
 
 
 def outputs(network: Callable[[Tensor], Tensor], batch: Batch, device: Device, together: int = 1_000) -> Singles:
-    """What a trained network makes of all sequences, (n, T, d) -> (n, ...)."""
+    """What a trained network makes of all sequences, (n, T, d) -> (n, ...); after their ends it is shown zeros."""
     place, features = torch_device(device), features_of(batch)
-    parts = []
+    ends, parts = ends_of(batch, features.shape[1]), []
     with torch.no_grad():
         for start in range(0, len(features), together):
-            some = torch.as_tensor(features[start : start + together], dtype=torch.float32, device=place)
-            parts.append(network(some).float().cpu().numpy())
+            rows = slice(start, start + together)
+            shown, _ = _data_alone(features[rows], ends[rows], place)
+            parts.append(network(shown).float().cpu().numpy())
     return np.concatenate(parts)
 
 
-def lesson_of(batch: LabelledBatch, place: torch.device) -> Lesson:
-    features = torch.as_tensor(np.ascontiguousarray(batch.features), dtype=torch.float32, device=place)
-    ends = torch.as_tensor(batch.lengths, device=place)
-    there = torch.arange(features.shape[1], device=place) < ends[:, None]
-    return Lesson(features, torch.as_tensor(batch.labels, device=place), there)
+def lesson_of(batch: LabelledBatch, place: torch.device, progress: float = 1.0) -> Lesson:
+    features, there = _data_alone(batch.features, batch.lengths, place)
+    return Lesson(features, torch.as_tensor(batch.labels, device=place), there, progress)
+
+
+def _data_alone(features: NDArray[Any], ends: Ints, place: torch.device) -> tuple[Tensor, Tensor]:
+    """Features (m, T, d) with zeros after the ends, and which steps are data (m, T).
+
+    Numbers after an end that are large enough to overflow would reach the gradients, whatever is masked later.
+    """
+    values = torch.as_tensor(np.ascontiguousarray(features), dtype=torch.float32, device=place)
+    there = torch.arange(values.shape[1], device=place) < torch.as_tensor(ends, device=place)[:, None]
+    return values.where(there[..., None], 0.0), there
+
+
+def cross_entropy_over_time(scores: Tensor, labels: Tensor) -> Tensor:
+    """-log softmax(scores) of the true class at every step.  (m, T, K), (m,) -> (m, T)."""
+    targets = labels[:, None].expand(scores.shape[:2])
+    return functional.cross_entropy(scores.transpose(1, 2), targets, reduction="none")
 
 
 def mean_over_steps(values: Tensor, there: Tensor) -> Tensor:
@@ -118,13 +140,17 @@ def mean_over_steps(values: Tensor, there: Tensor) -> Tensor:
 def _step(
     network: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor, options: RivalTraining, epoch: int
 ) -> None:
-    if not torch.isfinite(loss):
-        advice = f"Lower learning_rate, which is {options.learning_rate:g}, or clip."
-        raise TrainingDiverged(loss.item(), step=epoch, rate=options.learning_rate, advice=advice)
+    _check_finite(loss.item(), options, epoch)
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(network.parameters(), options.clip)
     optimizer.step()
+
+
+def _check_finite(loss: float, options: RivalTraining, epoch: int) -> None:
+    if not math.isfinite(loss):
+        advice = f"Lower learning_rate, which is {options.learning_rate:g}, or clip."
+        raise TrainingDiverged(loss, step=epoch, rate=options.learning_rate, advice=advice)
 
 
 def _mean_loss(network: N, loss: Loss[N], source: ArraySource, options: RivalTraining, place: torch.device) -> float:

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 
 from firmbound.arrays import Floats, Ints
 from firmbound.evaluation.boundary import continuation_interval
+from firmbound.report.drawing import GRID, OURS, STATIC, finish, panels_of
 from firmbound.stopping_rule import StoppingRule
 from firmbound.trajectories import Batch, Decisions
 
 Row = Mapping[str, Any]
-OURS, STATIC, OPTIMUM, GRID = "#1763c6", "#8a8f98", "#d9480f", "#e3e6ea"
+OPTIMUM = "#d9480f"
 CLASS_COLOURS = ("#1763c6", "#d9480f", "#2b8a3e", "#862e9c", "#b08900", "#0b7285")
 # Sequences that a bin must hold before its share of right decisions means anything.
 ENOUGH = 30
@@ -25,13 +26,12 @@ MARKERS: dict[str, dict[str, Any]] = {
     "firmbound": {"color": OURS, "markersize": 5},
 }
 NAMES = {"firmbound": "firmbound", "static": "static threshold", "optimum": "exact optimum"}
-ACROSS = 3  # panels of a row
 NAME_WIDTH = 0.12  # of a point, as a share of the horizon: those of neighbours would stand in each other
 
 
 def speed_accuracy(rows: Sequence[Row]) -> Figure:
     """Error (1 - macro recall) against mean number of observations: lower left is better."""
-    figure, (axes,) = _panels(1)
+    figure, (axes,) = panels_of(1)
     costs = _costs(rows)
     swept = sorted((r for r in rows if r["method"] == "static" and r["cost"] == costs[0]), key=lambda r: r["mean_time"])
     axes.plot(
@@ -49,14 +49,14 @@ def speed_accuracy(rows: Sequence[Row]) -> Figure:
             place = (row["mean_time"], row["error_rate"])
             axes.annotate(f"cost {row['cost']:g}", place, (8, 6), textcoords="offset points")
             last = row["mean_time"]
-    _finish(axes, "mean number of observations", "error (1 - macro recall)")
+    finish(axes, "mean number of observations", "error (1 - macro recall)")
     return figure
 
 
 def risk_curves(rows: Sequence[Row]) -> Figure:
     """Believed (AAPR) and realised risk against mean number of observations, a panel a cost."""
     costs = _costs(rows)
-    figure, panels = _panels(len(costs))
+    figure, panels = panels_of(len(costs))
     for axes, cost in zip(panels, costs, strict=True):
         here = [r for r in rows if r["cost"] == cost]
         swept = sorted((r for r in here if r["method"] == "static"), key=lambda r: r["mean_time"])
@@ -74,14 +74,14 @@ def risk_curves(rows: Sequence[Row]) -> Figure:
         # What is paid stays in the picture, however far beliefs are below it.
         axes.set_ylim(0.85 * low, max([3.0 * low, *(1.1 * r["realised_risk"] for r in marked)]))
         axes.set_title(f"cost {cost:g} an observation")
-        _finish(axes, "mean number of observations", "risk", legend=axes is panels[0])
+        finish(axes, "mean number of observations", "risk", legend=axes is panels[0])
     return figure
 
 
 def hitting_times(rows: Sequence[Row]) -> Figure:
     """How many sequences are decided at each t: the rule, and the chosen static threshold."""
     costs = _costs(rows)
-    figure, panels = _panels(len(costs))
+    figure, panels = panels_of(len(costs))
     for axes, cost in zip(panels, costs, strict=True):
         for row in (r for r in rows if r["cost"] == cost and (r["method"] == "firmbound" or r.get("chosen"))):
             share = np.asarray(row["time_counts"]) / np.sum(row["time_counts"])
@@ -89,7 +89,7 @@ def hitting_times(rows: Sequence[Row]) -> Figure:
             label = f"{NAMES[row['method']]}: {row['mean_time']:.1f} ± {row['time_variance'] ** 0.5:.1f}"
             axes.step(np.arange(1, len(share) + 1), share, where="mid", color=colour, label=label)
         axes.set_title(f"cost {cost:g}")
-        _finish(axes, "observations used", "share of sequences")
+        finish(axes, "observations used", "share of sequences")
     return figure
 
 
@@ -103,7 +103,7 @@ def trajectories(
 
     A rule that looks at the past has no one boundary to draw.
     """
-    figure, (axes,) = _panels(1, width=8.0)
+    figure, (axes,) = panels_of(1, width=8.0)
     evidence = batch.evidence
     assert evidence is not None
     decisions = rule.decide(evidence, cost=cost, lengths=batch.lengths)
@@ -125,7 +125,7 @@ def trajectories(
         seen = 1.6 * max(1.0, np.abs(height[np.arange(len(height)), decisions.time - 1]).max())
         axes.set_ylim(-seen, seen)
     axes.set_title(f"cost {cost:g}: dots are decisions, crosses wrong ones")
-    _finish(axes, "observation", "log-likelihood ratio" if two else "lead of the first class over the second")
+    finish(axes, "observation", "log-likelihood ratio" if two else "lead of the first class over the second")
     return figure
 
 
@@ -144,7 +144,7 @@ def risk_surface(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figur
 
 
 def _risk_lines(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure:
-    figure, (axes,) = _panels(1)
+    figure, (axes,) = panels_of(1)
     share = np.linspace(1e-6, 1 - 1e-6, 801)
     belief = np.stack([1 - share, share], axis=1)
     evidence = np.log(belief) - np.log(rule.prior)
@@ -158,12 +158,12 @@ def _risk_lines(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure
             axes.fill_between(share, below, above, color=OURS, alpha=0.25 * shade, lw=0)
     sure = f" by a confidence of {rule.confidence:g}" if rule.confidence > 0.5 else ""
     axes.set_title(f"cost {cost:g}: stop where the black line is lower{sure}")
-    _finish(axes, "posterior of class 1", "risk")
+    finish(axes, "posterior of class 1", "risk")
     return figure
 
 
 def _simplex_regions(rule: StoppingRule, cost: float, steps: Sequence[int]) -> Figure:
-    figure, panels = _panels(len(steps), width=4.0)
+    figure, panels = panels_of(len(steps), width=4.0)
     belief = _simplex_grid(120)
     evidence = np.log(np.maximum(belief, 1e-12)) - np.log(rule.prior)
     across = belief @ np.array([0.0, 1.0, 0.5])
@@ -201,7 +201,7 @@ def _costs(rows: Sequence[Row]) -> list[float]:
 
 def calibration(honesty: Mapping[str, Any]) -> Figure:
     """Reliability at some t; calibration error and negative log-likelihood at every t."""
-    figure, (curves, errors, losses) = _panels(3)
+    figure, (curves, errors, losses) = panels_of(3)
     least = 1.0
     for colour, (t, curve) in zip(CLASS_COLOURS, honesty["reliability"].items(), strict=False):
         filled = np.asarray(curve["count"]) >= ENOUGH
@@ -209,7 +209,7 @@ def calibration(honesty: Mapping[str, Any]) -> Figure:
         curves.plot(sure, right, "o-", color=colour, markersize=3, label=f"t = {t}")
         least = min([least, *sure, *right])
     curves.plot([least, 1], [least, 1], color=STATIC, ls=":")
-    _finish(curves, "how sure", "how often right")
+    finish(curves, "how sure", "how often right")
     t = np.arange(1, len(honesty["error"]) + 1)
     errors.plot(t, honesty["error"], color=OURS)
     errors.plot(t, honesty["chance"], color=STATIC, ls=":", label="by chance, were beliefs honest")
@@ -217,29 +217,8 @@ def calibration(honesty: Mapping[str, Any]) -> Figure:
         limit = honesty["limit"] + np.asarray(honesty["chance"])
         errors.plot(t, limit, color=OPTIMUM, ls="--", label="limit above chance")
     errors.set_ylim(bottom=0)
-    _finish(errors, "observations", "calibration error")
+    finish(errors, "observations", "calibration error")
     losses.plot(t, honesty["negative_log_likelihood"], color=OURS)
     losses.set_ylim(bottom=0)
-    _finish(losses, "observations", "negative log-likelihood", legend=False)
+    finish(losses, "observations", "negative log-likelihood", legend=False)
     return figure
-
-
-def _panels(count: int, width: float | None = None) -> tuple[Figure, list[Axes]]:
-    """Panels side by side, in rows of ACROSS."""
-    each, across = width or (6.5 if count == 1 else 4.2), min(count, ACROSS)
-    rows = -(-count // across)
-    figure = Figure(figsize=(each * across, 4.0 * rows), layout="constrained")
-    panels = list(np.atleast_1d(figure.subplots(rows, across)).flat)
-    for empty in panels[count:]:
-        empty.axis("off")
-    return figure, panels[:count]
-
-
-def _finish(axes: Axes, across: str, up: str, *, legend: bool = True) -> None:
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.grid(color=GRID)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    if legend and axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8)

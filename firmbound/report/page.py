@@ -30,16 +30,26 @@ def render_page(
     dataset: str, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], sections: Sequence[Section]
 ) -> str:
     """HTML of the report: overview first, then each section with its figure inlined."""
+    return _render(
+        "page.html",
+        sections,
+        dataset=dataset,
+        facts=facts,
+        rows=sorted(rows, key=lambda row: (row["cost"], row["method"])),
+    )
+
+
+def render_study(findings: Mapping[str, Any], sections: Sequence[Section]) -> str:
+    """HTML of a study: first where a rival is ahead, then who pays what, then figures."""
+    return _render("study.html", sections, findings=findings)
+
+
+def _render(template: str, sections: Sequence[Section], **found: Any) -> str:
     environment = Environment(
         loader=PackageLoader("firmbound.report", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    return environment.get_template("page.html").render(
-        dataset=dataset,
-        version=__version__,
-        facts=facts,
-        rows=sorted(rows, key=lambda row: (row["cost"], row["method"])),
-        sections=[(section, Markup(inline_svg(section.figure, section.name))) for section in sections],
-    )
+    drawn = [(section, Markup(inline_svg(section.figure, section.name))) for section in sections]
+    return environment.get_template(template).render(version=__version__, sections=drawn, **found)
 
 
 def inline_svg(figure: Figure, name: str) -> str:

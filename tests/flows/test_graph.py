@@ -86,3 +86,27 @@ def test_a_cost_touches_only_what_comes_after():
 def test_raw_files_are_looked_at_before_any_stage_and_features_depend_on_them():
     assert ALL["sources"]["always_changed"] is True
     assert "data/sources/${item}.json" in STAGES["features"]["do"]["deps"]
+
+
+STUDY = yaml.safe_load((ROOT / "study" / "dvc.yaml").read_text())["stages"]
+
+
+@pytest.mark.parametrize(
+    ("body", "script"),
+    [(STUDY["baselines"]["do"], "baselines"), (STUDY["summary"], "study")],
+    ids=["baselines", "summary"],
+)
+def test_the_study_lists_what_it_imports_and_keeps_its_results(body, script):
+    deps = [ROOT / dep for dep in body["deps"] if "${item}" not in dep]
+    for file in reachable(ROOT / "flows" / f"{script}.py"):
+        assert any(file == dep or dep in file.parents for dep in deps), f"{script} misses {file}"
+    assert body["wdir"] == ".."
+    assert body["cmd"].startswith(f".venv/bin/python -m flows.{script}")
+    ((_, options),) = body["outs"][0].items()
+    assert options["persist"] is True
+
+
+def test_the_last_stage_of_the_study_waits_for_all_data_sets():
+    ((path, _),) = STUDY["baselines"]["do"]["outs"][0].items()
+    assert path == "data/baselines/${item}"
+    assert "data/baselines" in STUDY["summary"]["deps"]

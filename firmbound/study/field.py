@@ -1,0 +1,143 @@
+"""Who takes part: groups of methods that share what they learn, each by name, from what a data set has.
+
+A group is the unit that a study which was killed goes on with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from firmbound.baselines.calimera import Calimera
+from firmbound.baselines.earliest import Earliest
+from firmbound.baselines.fixed_time import FixedTime, RandomTime
+from firmbound.baselines.minirocket import MiniRocketRidge
+from firmbound.baselines.probability_threshold import (
+    COUNT,
+    PosteriorLearner,
+    PosteriorModel,
+    ProbabilityThreshold,
+    ThresholdOn,
+    threshold_grid,
+)
+from firmbound.baselines.recurrent import MonotoneLstm, PlainGru
+from firmbound.baselines.rival import FittedRival, ends_of, evidence_of
+from firmbound.baselines.static_threshold import StaticSprt
+from firmbound.baselines.tapering import TaperingThreshold
+from firmbound.baselines.tcn_transformer import TcnTransformer
+from firmbound.baselines.training import RivalTraining
+from firmbound.continuation.convex import ConvexOptions
+from firmbound.continuation.gaussian_process import ProcessOptions
+from firmbound.oracle import Oracle
+from firmbound.posterior import posterior
+from firmbound.study.contest import Contest, Outcome, enter, outcome_of
+from firmbound.study.rules import OptimumEntrant, fit_refined_rule, fit_rule, fit_rule_on_beliefs
+from firmbound.trajectories import Batch
+
+Group = Callable[[Contest], dict[str, Outcome]]
+
+
+@dataclass(frozen=True)
+class FieldOptions:
+    """training: of the rivals' networks. thresholds: of each sweep. convex, process: options of our own rules."""
+
+    training: RivalTraining
+    thresholds: int = COUNT
+    units: int = 128
+    hidden: int = 64
+    channels: int = 64
+    kernels: int = 2_500
+    convex: ConvexOptions | None = None
+    process: ProcessOptions | None = None
+
+
+def groups(contest: Contest, options: FieldOptions, oracle: Oracle | None = None) -> dict[str, Group]:
+    """All groups that this data set has what it takes for."""
+    found: dict[str, Group] = {}
+    if contest.test.evidence is not None:
+        found |= {
+            "thresholds": lambda one: _thresholds(one, options),
+            "cfl": lambda one: {"firmbound-cfl": _timed(one, lambda: fit_rule(one, "cfl", options.convex))},
+            "gp": lambda one: {"firmbound-gp": _timed(one, lambda: fit_rule(one, "gp", options.process))},
+            "refined": lambda one: _refined(one, options),
+        }
+    if contest.test.features is not None:
+        found |= {
+            "gru": lambda one: _believer(one, "gru", PlainGru(options.units, options.training), options),
+            "minirocket": lambda one: _believer(one, "minirocket", MiniRocketRidge(options.kernels), options),
+            "lstm-s": lambda one: {"lstm-s": enter(_monotone("s", options), one)},
+            "lstm-m": lambda one: {"lstm-m": enter(_monotone("m", options), one)},
+            "earliest": lambda one: {
+                "earliest": enter(Earliest(hidden=options.hidden, waiting="sum", training=options.training), one)
+            },
+            "tcn-transformer": lambda one: {
+                "tcn-transformer": enter(TcnTransformer(channels=options.channels, training=options.training), one)
+            },
+            "calimera": lambda one: {"calimera": enter(Calimera(kernels=options.kernels), one)},
+        }
+    if oracle is not None:
+        found["optimum"] = lambda one: {"optimum": outcome_of(OptimumEntrant(oracle, one.prior), one, 0.0)}
+    return found
+
+
+def _monotone(kind: Any, options: FieldOptions) -> ThresholdOn:
+    return ThresholdOn(MonotoneLstm(kind, options.units, training=options.training), options.thresholds)
+
+
+def _thresholds(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
+    """All that decide on the contest's evidence without backward induction."""
+    prior, believer = contest.prior, _EvidencePosteriors(contest)
+    return {
+        "static": enter(StaticSprt(prior, options.thresholds), contest),
+        "tandem-threshold": enter(ThresholdOn(believer, options.thresholds), contest),
+        "tapering": enter(TaperingThreshold(prior), contest),
+        "fixed": enter(FixedTime(prior), contest),
+        "random": enter(RandomTime(prior), contest),
+    }
+
+
+def _refined(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
+    return {
+        "firmbound-refined": _timed(contest, lambda: fit_refined_rule(contest, "cfl", options.convex)),
+        "firmbound-memory": _timed(
+            contest, lambda: fit_refined_rule(contest, "cfl", options.convex, statistic="memory")
+        ),
+    }
+
+
+def _believer(contest: Contest, name: str, learner: PosteriorLearner, options: FieldOptions) -> dict[str, Outcome]:
+    """A classifier with a threshold on its posterior, and the same posteriors under our rule."""
+    started = time.perf_counter()
+    model = learner.fit(contest.train, contest.validation, seed=contest.seed)
+    learned = time.perf_counter() - started
+    believed = model.posteriors(contest.validation)
+    grid = threshold_grid(believed, ends_of(contest.validation, believed.shape[1]), options.thresholds)
+    return {
+        f"{name}-threshold": outcome_of(ProbabilityThreshold(model, grid), contest, learned),
+        f"{name}-firmbound": _timed(
+            contest, lambda: fit_rule_on_beliefs(contest, model, "cfl", options.convex), learned
+        ),
+    }
+
+
+def _timed(contest: Contest, fit: Callable[[], FittedRival], before: float = 0.0) -> Outcome:
+    started = time.perf_counter()
+    fitted = fit()
+    return outcome_of(fitted, contest, before + time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class _EvidencePosteriors:
+    """The contest's evidence as the beliefs of a classifier that has learned already."""
+
+    contest: Contest
+
+    def fit(self, train: Batch, validation: Batch, *, seed: int) -> PosteriorModel:
+        return self
+
+    def posteriors(self, batch: Batch) -> Any:
+        evidence = evidence_of(batch)
+        flat = posterior(evidence.reshape(-1, evidence.shape[2]), self.contest.prior)
+        return flat.reshape(evidence.shape).astype("float32")

@@ -1,0 +1,195 @@
+"""Stage `study`, the last: one table of all methods, repeats and data sets, what it says, figures and a page."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from prefect import flow, get_run_logger
+
+from firmbound.errors import FirmboundError
+from firmbound.publishing import publish
+from firmbound.report import study_figures as figures
+from firmbound.report.page import Section, render_study
+from firmbound.study.findings import (
+    OURS,
+    Repeat,
+    by_dataset,
+    methods_of,
+    paid_differences,
+    pooled_curve,
+    ranking,
+    rivals_ahead,
+    time_variances,
+    variance_chance,
+)
+from firmbound.study.table import Row, rows_of
+from flows.outcomes import load_repeats
+from flows.params import Params, read_params, study_of
+from flows.runners import work_task
+from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
+
+CHOSEN = "firmbound-cfl"
+
+
+@flow(name="study", flow_run_name="study of {params.study.datasets}")
+@reports_failure
+def study_flow(params: Params) -> None:
+    """Write data/study: table.parquet, findings.json, index.html and figures/*.png."""
+    repeats = [
+        one
+        for dataset in study_of(params).datasets
+        for one in work_task(load_repeats, f"{dataset} outcomes").submit(dataset).result()
+    ]
+    rows = work_task(table_of, "table").submit(repeats).result()
+    found = work_task(findings_of, "findings").submit(repeats, rows).result()
+    with publish(DATA / "study") as folder:
+        pq.write_table(pa.Table.from_pylist(rows), folder / "table.parquet")
+        (folder / "findings.json").write_text(json.dumps(found, indent=1) + "\n")
+        write_page(folder, repeats, rows, found)
+    for row in found["ahead"]:
+        said = "%s: %s is ahead at a mean time of %.1f, %.2f %% against %.2f %%"
+        errors = (100 * row["rival_error"], 100 * row["our_error"])
+        get_run_logger().warning(said, row["dataset"], row["rival"], row["time"], *errors)
+
+
+def table_of(repeats: list[Repeat]) -> list[Row]:
+    return [
+        row
+        for one in repeats
+        for method, outcome in one.outcomes.items()
+        for row in rows_of(outcome, one.labels, one.problem, dataset=one.dataset, repeat=one.repeat, method=method)
+    ]
+
+
+def findings_of(repeats: list[Repeat], rows: list[Row]) -> dict[str, Any]:
+    """All that the page says, as numbers."""
+    differences = [row for ours in OURS for row in paid_differences(repeats, ours)]
+    variances, sets = time_variances(repeats, CHOSEN), by_dataset(repeats)
+    ranks = ranking(repeats)
+    return {
+        "ours": CHOSEN,
+        "datasets": list(sets),
+        "repeats": max(len(own) for own in sets.values()),
+        "methods": sorted({method for one in repeats for method in one.outcomes}),
+        "ahead": [told(row) for row in rivals_ahead(repeats, CHOSEN)],
+        "ahead_of_refined": [told(row) for row in rivals_ahead(repeats, "firmbound-refined")],
+        "differences": differences,
+        "paid": {dataset: paid_table(dataset, rows, differences) for dataset in sets},
+        "variance": [variance_row(dataset, variances) for dataset in sets] + [variance_row(None, variances)],
+        "variances": variances,
+        "ranks": None if ranks is None else dict(zip(ranks.names, ranks.ranks.tolist(), strict=True)),
+    }
+
+
+def told(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in ("rival", "ours")} | {
+        "rival": row["method"],
+        "rival_error": row["rival"],
+        "our_error": row["ours"],
+    }
+
+
+def paid_table(dataset: str, rows: list[Row], differences: list[Row]) -> dict[str, Any]:
+    """Realised risk of every method at every cost, over all repeats; whether it differs from ours."""
+    own = [row for row in rows if row["dataset"] == dataset and row["chosen"]]
+    costs = sorted({row["cost"] for row in own})
+    beyond = {
+        (row["rival"], row["cost"])
+        for row in differences
+        if row["dataset"] == dataset and row["ours"] == CHOSEN and row["corrected"] < 0.05
+    }
+    lines = []
+    for method in dict.fromkeys(row["method"] for row in own):
+        cells = []
+        for cost in costs:
+            here = [row for row in own if row["method"] == method and row["cost"] == cost]
+            error = float(np.sqrt(np.sum([row["realised_risk_error"] ** 2 for row in here]))) / len(here)
+            risk = float(np.mean([row["realised_risk"] for row in here]))
+            cells.append({"risk": risk, "error": error, "differs": (method, cost) in beyond})
+        seconds = float(np.mean([row["training_seconds"] for row in own if row["method"] == method]))
+        lines.append({"method": method, "seconds": seconds, "cells": cells})
+    return {"costs": costs, "lines": sorted(lines, key=lambda line: sum(cell["risk"] for cell in line["cells"]))}
+
+
+def variance_row(dataset: str | None, variances: list[Row]) -> Row:
+    own = [row for row in variances if dataset in (None, row["dataset"])]
+    return {
+        "dataset": dataset or "all",
+        "pairs": len(own),
+        "static": float(np.mean([row["static"] for row in own])) if own else float("nan"),
+        "ours": float(np.mean([row["ours"] for row in own])) if own else float("nan"),
+        "lower": sum(row["ours"] < row["static"] for row in own),
+        "chance": variance_chance(own),
+    }
+
+
+def sections_of(repeats: list[Repeat], rows: list[Row], found: dict[str, Any]) -> list[Section]:
+    curves = {
+        dataset: {method: pooled_curve(own, method) for method in methods_of(own) if method != "random"}
+        for dataset, own in by_dataset(repeats).items()
+    }
+    sections = [
+        Section(
+            "speed_accuracy",
+            "Speed and accuracy",
+            "Error against mean number of observations: lower left is better. Bands and bars are one standard error.",
+            figures.speed_accuracy_curves(curves),
+        ),
+        Section(
+            "realised_risk",
+            "Realised risk",
+            "What decisions cost, relative to the best static threshold on the same evidence: below 0 is cheaper.",
+            figures.risks_by_cost(rows, "realised_risk"),
+        ),
+        Section(
+            "aapr",
+            "Believed risk",
+            "What methods believe that they pay. Where beliefs are not calibrated, this is too good to be true.",
+            figures.risks_by_cost(rows, "aapr"),
+        ),
+        Section(
+            "variance",
+            "Variance of the hitting time",
+            "Each point is one repeat and cost, at the same mean time.",
+            figures.variance_of_time(found["variances"]),
+        ),
+        Section(
+            "tapering",
+            "Thresholds that sink by hand",
+            "The rivals of the ablation: concave, straight and convex.",
+            figures.tapering_curves(),
+        ),
+    ]
+    ranks = ranking(repeats)
+    if ranks is not None:
+        words = (
+            f"Ranks by realised risk over data sets and costs (Friedman p = {ranks.chance:.2g}); a bar joins equals."
+        )
+        sections.insert(3, Section("ranks", "Ranks", words, figures.critical_difference(ranks)))
+    return sections
+
+
+def write_page(folder: Path, repeats: list[Repeat], rows: list[Row], found: dict[str, Any]) -> None:
+    sections = sections_of(repeats, rows, found)
+    (folder / "figures").mkdir()
+    for section in sections:
+        section.figure.savefig(folder / "figures" / f"{section.name}.png", dpi=130)
+    (folder / "index.html").write_text(render_study(found, sections))
+
+
+def run() -> None:
+    keep_quiet_about_known_errors()
+    try:
+        params = read_params()
+        study_of(params)
+    except FirmboundError as problem:
+        sys.exit(f"firmbound: {problem}")
+    run_flow(study_flow, params)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,48 @@
+"""The section `study` of params.yaml: which methods meet on which data sets, how often, and with what means."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from firmbound.devices import Device
+from firmbound.tandem.options import Optimizer
+from flows.recorded_sections import Section
+
+
+class StudySequences(Section):
+    """How many of each split take part at most, drawn by lot; null: all."""
+
+    train: PositiveInt | None
+    validation: PositiveInt | None
+    test: PositiveInt | None
+
+
+class StudyNetworks(Section):
+    """Of the rivals' networks. updates: steps of training, so that small data sets are seen more often."""
+
+    optimizer: Optimizer
+    learning_rate: PositiveFloat
+    weight_decay: Annotated[float, Field(ge=0)]
+    batch: PositiveInt
+    updates: PositiveInt
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    units: PositiveInt
+    hidden: PositiveInt
+    channels: PositiveInt
+    device: Device
+
+
+class Study(Section):
+    """costs: in units of penalty / horizon, at most twice that. kernels: of MiniRocket."""
+
+    datasets: Annotated[list[str], Field(min_length=1)]
+    repeats: PositiveInt
+    seed: NonNegativeInt
+    sequences: StudySequences
+    costs: Annotated[list[PositiveFloat], Field(min_length=1)]
+    thresholds: Annotated[int, Field(ge=2)]
+    kernels: Annotated[int, Field(ge=84)]
+    leave_out: list[str]
+    networks: StudyNetworks
