@@ -11,11 +11,11 @@ fitted on. So training sequences are scored by classifiers of other folds, sigmo
 probabilities that come out are what the backward pass sees; new sequences are scored by classifiers of all training
 sequences. Features and ridge penalties alone come from all of them. Validation sequences are not needed.
 
-Where it differs from the authors' program. That scores leave-one-out: who is left out makes the others' mean lean to
-the other class, and where a prefix says little, sigmoids learn this and are sure of nothing. It chooses ridge penalties
-by accuracy, for which scikit-learn takes the first where there are two classes (issue 34942). It gives regressions
-scores instead of probabilities, takes prefixes below 9 observations for their own features instead of continuing them,
-has 10,000 kernels, and starts at 2 observations or later. benchmarks/calimera_reading.py has figures.
+Where it differs from the authors' program. That scores leave-one-out: the mean of the others leans to the class that
+the left-out sequence is not of, and where a prefix says little, sigmoids learn this and are sure without a reason. It
+chooses ridge penalties by accuracy, for which scikit-learn takes the first where there are two classes (issue 34942).
+It gives regressions scores instead of probabilities, takes prefixes below 9 observations for their own features instead
+of continuing them, has 10,000 kernels, and starts at 2 observations or later. Figures: benchmarks/calimera_reading.py.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def groups(contest: Contest, options: FieldOptions, oracle: Oracle | None = None
     if contest.test.features is not None:
         found |= {
             "gru": lambda one: _believer(one, "gru", PlainGru(options.units, options.training), options),
-            "minirocket": lambda one: _believer(one, "minirocket", MiniRocketRidge(options.kernels), options),
+            "minirocket": lambda one: _believer(one, "minirocket", MiniRocketRidge(options.kernels, first=1), options),
             "lstm-s": lambda one: {"lstm-s": enter(_monotone("s", options), one)},
             "lstm-m": lambda one: {"lstm-m": enter(_monotone("m", options), one)},
             "earliest": lambda one: {

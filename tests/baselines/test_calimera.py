@@ -17,7 +17,6 @@ from firmbound.baselines.calimera import (
     fit_calibrator,
     fit_ridge,
     fit_waiting,
-    predictors,
     stopping_places,
     time_left,
 )
@@ -104,15 +103,6 @@ def test_the_backward_pass_is_the_recursion_written_out(classes, uneven):
     assert len(np.unique(places)) >= 4
 
 
-def test_waiting_costs_the_penalty_alone_if_nothing_changes():
-    """Probabilities that stay as they are: any penalty makes everyone stop at once, whatever they are."""
-    steady = np.repeat(some_probabilities(4, 60, 1, 3), 5, axis=1)
-    spent = np.tile(np.arange(1, 6) / 5, (60, 1))
-    last = np.full(60, 4)
-    regressions = fit_waiting(steady, spent, last, (0.2,))
-    assert np.all(stopping_places(regressions, steady, last, 1) == 0)
-
-
 def test_everyone_waits_for_certainty_that_is_sure_to_come():
     random = np.random.default_rng(5)
     first = random.uniform(0.45, 0.55, size=(200, 1))
@@ -132,25 +122,18 @@ def test_where_no_training_sequence_could_wait_nobody_does():
     assert np.all(stopping_places(regressions, new, np.full(6, 2), 1) == 0)
 
 
-def test_predictors_are_probabilities_the_largest_and_its_lead():
-    found = predictors(np.array([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]))
-    assert np.allclose(found, [[0.2, 0.5, 0.3, 0.5, 0.2], [0.1, 0.1, 0.8, 0.8, 0.7]])
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_training_sequences_are_scored_by_classifiers_that_did_not_see_them(classes):
     """As many features as sequences: a classifier is right about whatever it was fitted on, and about nothing else."""
-    random = np.random.default_rng(6)
     labels = np.arange(150) % classes
-    noise = random.normal(size=(150, 150)).astype(np.float32)
+    noise = np.random.default_rng(6).normal(size=(150, 150)).astype(np.float32)
     ridge, scores = fit_ridge(noise, labels, (1e-3,), 0)
     assert scores.shape == (150, 1 if classes == 2 else classes)
     assert np.mean(ridge.predict(noise) == labels) == 1
     guessed = scores.argmax(axis=1) if classes == 3 else scores[:, 0] > 0
     assert abs(np.mean(guessed == labels) - 1 / classes) < 0.12
     # Each score is that of a classifier of four fifths, among which the sequence is not.
-    folds = StratifiedKFold(5, shuffle=True, random_state=0).split(noise, labels)
-    for others, own in folds:
+    for others, own in StratifiedKFold(5, shuffle=True, random_state=0).split(noise, labels):
         alone = RidgeClassifier(alpha=1e-3).fit(noise[others].astype(np.float64), labels[others])
         assert np.allclose(alone.decision_function(noise[own]).reshape(len(own), -1), scores[own])
 
@@ -159,9 +142,8 @@ def test_training_sequences_are_scored_by_classifiers_that_did_not_see_them(clas
 def test_of_noise_nobody_is_sure(alpha):
     """Leave-one-out scores would fail here: strong penalties leave little but the mean of the others, which leans to
     the other class, and a sigmoid of negative slope makes certainty of it."""
-    random = np.random.default_rng(9)
     labels = np.arange(200) % 2
-    noise = random.normal(size=(200, 50)).astype(np.float32)
+    noise = np.random.default_rng(9).normal(size=(200, 50)).astype(np.float32)
     _, scores = fit_ridge(noise, labels, (alpha,), 0)
     found = fit_calibrator(scores, labels, 2).predict_proba(scores)
     assert found.max(axis=1).mean() < 0.57
@@ -170,8 +152,7 @@ def test_of_noise_nobody_is_sure(alpha):
 
 def test_the_ridge_penalty_follows_the_data():
     """With two classes too, where scikit-learn's choice by accuracy would keep the first."""
-    random = np.random.default_rng(10)
-    noise = random.normal(size=(100, 60)).astype(np.float32)
+    noise = np.random.default_rng(10).normal(size=(100, 60)).astype(np.float32)
     alphas = (1e-3, 1e3)
     told, untold = (noise[:, 0] > 0).astype(int), np.arange(100) % 2
     assert fit_ridge(noise[:, :3], told, alphas, 0)[0].alpha_ == alphas[0]
@@ -189,18 +170,9 @@ def test_calibration_finds_the_chances_that_made_the_labels():
     assert np.allclose(three.sum(axis=1), 1)
 
 
-@pytest.mark.parametrize(
-    ("horizon", "expected"),
-    [
-        (1, [1]),
-        (8, list(range(1, 9))),
-        (39, [*range(2, 39, 2), 39]),
-        (100, list(range(5, 101, 5))),
-        (500, [*range(26, 500, 26), 500]),
-    ],
-)
-def test_timestamps_are_those_of_the_paper(horizon, expected):
-    assert even_timestamps(horizon, 20).tolist() == expected
+def test_timestamps_are_those_of_the_paper():
+    for horizon, step in ((1, 1), (8, 1), (39, 2), (100, 5), (500, 26)):
+        assert even_timestamps(horizon, 20).tolist() == [*range(step, horizon, step), horizon]
 
 
 def test_it_learns_and_waits_for_what_can_be_learned(points):
@@ -225,9 +197,8 @@ def test_beliefs_are_those_of_the_decision(points, fitted):
         assert np.allclose(point.belief.sum(axis=1), 1)
         assert np.array_equal(point.belief.argmax(axis=1), point.decisions.label)
         assert set(point.decisions.time) <= set(fitted.timestamps)
-    step = fitted.steps[-1]
     late = points[0].decisions.time == HORIZON
-    assert np.array_equal(points[0].belief[late], step.probabilities(test)[late])
+    assert np.array_equal(points[0].belief[late], fitted.steps[-1].probabilities(test)[late])
 
 
 def test_the_future_changes_no_decision(fitted, points):
@@ -315,14 +286,8 @@ def test_few_sequences_for_the_regressions_are_few():
 
 
 def test_bad_input_is_refused(fitted):
-    for bad in (
-        {"delay_penalties": ()},
-        {"delay_penalties": (-0.1,)},
-        {"timestamps": 1},
-        {"most": 0},
-        {"kernels": 1},
-        {"alphas": (np.inf,)},
-    ):
+    bad_penalties = ({"delay_penalties": ()}, {"delay_penalties": (-0.1,)}, {"alphas": (np.inf,)})
+    for bad in (*bad_penalties, {"timestamps": 1}, {"most": 0}, {"kernels": 1}):
         with pytest.raises(InvalidInput, match=next(iter(bad))):
             Calimera(**bad)
     with pytest.raises(InvalidInput, match="as in fitting"):

@@ -190,6 +190,12 @@ def test_a_threshold_on_it_trades_time_for_errors():
     assert errors[-1] < 0.05
 
 
+def test_one_ridge_penalty_is_enough():
+    learned = replace(OPTIONS, alphas=(10.0,), timestamps=1).fit(late_waves(0), late_waves(1), seed=3)
+    found = learned.posteriors(late_waves(2))
+    assert np.mean(found[:, -1].argmax(axis=1) == late_waves(2).labels) > 0.9
+
+
 def test_bad_input_is_refused(model):
     for bad in ({"kernels": 10}, {"first": 0}, {"timestamps": 0}, {"alphas": ()}, {"alphas": (0.0,)}, {"n_jobs": 0}):
         with pytest.raises(InvalidInput, match=next(iter(bad))):

@@ -1,0 +1,91 @@
+"""Our rules as entrants; every group of methods enters a real contest and comes out with decisions."""
+
+import numpy as np
+import pytest
+
+import firmbound
+from firmbound.baselines.training import RivalTraining
+from firmbound.study.field import FieldOptions, groups
+from firmbound.study.rules import as_evidence, fit_refined_rule, fit_rule, fit_rule_on_beliefs
+from tests.study.conftest import COSTS
+
+OPTIONS = FieldOptions(
+    RivalTraining(epochs=4, learning_rate=0.01), thresholds=12, units=8, hidden=8, channels=8, kernels=84
+)
+EXPECTED = {
+    "thresholds": {"static", "tandem-threshold", "tapering", "fixed", "random"},
+    "cfl": {"firmbound-cfl"},
+    "gp": {"firmbound-gp"},
+    "refined": {"firmbound-refined", "firmbound-memory"},
+    "gru": {"gru-threshold", "gru-firmbound"},
+    "minirocket": {"minirocket-threshold", "minirocket-firmbound"},
+    "lstm-s": {"lstm-s"},
+    "lstm-m": {"lstm-m"},
+    "earliest": {"earliest"},
+    "tcn-transformer": {"tcn-transformer"},
+    "calimera": {"calimera"},
+}
+
+
+class Believer:
+    """A classifier whose beliefs are the exact posteriors."""
+
+    def posteriors(self, batch):
+        odds = batch.evidence - batch.evidence.max(axis=2, keepdims=True)
+        return (np.exp(odds) / np.exp(odds).sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+def test_an_entered_rule_is_the_rule_that_one_fits(contest):
+    rule = firmbound.fit_stopping_rule(contest.train.evidence, costs=COSTS, penalty=10.0)
+    for point in fit_rule(contest, "cfl").points(contest.test):
+        made = rule.decide(contest.test.evidence, cost=point.setting)
+        assert np.array_equal(point.decisions.time, made.time)
+        assert np.array_equal(point.decisions.label, made.label)
+
+
+def test_a_refined_rule_decides_on_refined_evidence(contest):
+    fitted = fit_refined_rule(contest, "cfl")
+    refined = fitted.refiner.refine(contest.test.evidence)
+    for point in fitted.points(contest.test):
+        assert np.array_equal(point.decisions.time, fitted.rule.decide(refined, cost=point.setting).time)
+
+
+def test_a_rule_on_exact_beliefs_decides_like_one_on_exact_evidence(contest):
+    fitted = fit_rule_on_beliefs(contest, Believer(), "cfl")
+    exact = firmbound.fit_stopping_rule(contest.validation.evidence, costs=COSTS, penalty=10.0)
+    for point in fitted.points(contest.test):
+        same = point.decisions.time == exact.decide(contest.test.evidence, cost=point.setting).time
+        assert same.mean() > 0.97
+
+
+def test_beliefs_become_evidence_and_back(contest):
+    prior = np.array([0.3, 0.7])
+    made = as_evidence(Believer(), contest.test, prior).evidence
+    again = np.exp(made) * prior
+    assert again / again.sum(axis=2, keepdims=True) == pytest.approx(Believer().posteriors(contest.test), abs=1e-5)
+
+
+def test_without_features_only_rules_on_evidence_take_part(contest):
+    from dataclasses import replace
+
+    bare = replace(contest, test=replace(contest.test, features=None))
+    assert set(groups(bare, OPTIONS)) == {"thresholds", "cfl", "gp", "refined"}
+
+
+@pytest.mark.parametrize("group", EXPECTED)
+def test_every_group_enters_and_decides(contest, group):
+    found = groups(contest, OPTIONS)[group](contest)
+    assert set(found) == EXPECTED[group]
+    for outcome in found.values():
+        assert outcome.time.shape == outcome.label.shape == (len(outcome.settings), len(contest.test.labels))
+        assert outcome.time.min() >= 1
+        assert outcome.time.max() <= 12
+        assert np.isfinite(outcome.expected).all()
+        assert len(outcome.alone) == 40
+
+
+def test_the_optimum_takes_part_where_there_is_one(contest):
+    source = firmbound.datasets.gaussian(2, 600, 12, seed=1, dimension=3, separation=1.2)
+    oracle = firmbound.solve_gaussian(source, costs=COSTS, penalty=10.0)
+    found = groups(contest, OPTIONS, oracle)["optimum"](contest)["optimum"]
+    assert np.array_equal(found.settings, COSTS)
