@@ -1,0 +1,152 @@
+"""The study through real DVC and Prefect: one command, a kill in between, results as undisturbed, one table."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+from tests.flows.small_project import SMALL, copy_project, stages_run
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
+NETWORKS = {
+    "optimizer": "adam",
+    "learning_rate": 0.01,
+    "weight_decay": 0.0,
+    "batch": 100,
+    "updates": 20,
+    "dropout": 0.0,
+    "units": 8,
+    "hidden": 8,
+    "channels": 8,
+    "device": "cpu",
+}
+STUDY = {
+    "datasets": ["tiny2", "spoken"],
+    "repeats": 2,
+    "seed": 0,
+    "sequences": {"train": 500, "validation": 200, "test": 300},
+    "costs": [0.1, 1.0],
+    "thresholds": 8,
+    "kernels": 84,
+    "leave_out": ["minirocket", "calimera", "lstm-m", "tcn-transformer"],
+    "networks": NETWORKS,
+}
+GIVEN = {
+    "static",
+    "firmbound-cfl",
+    "firmbound-gp",
+    "firmbound-refined",
+    "firmbound-memory",
+    "tapering",
+    "fixed",
+    "random",
+}
+LEARNED = {"gru-threshold", "gru-firmbound", "lstm-s", "earliest", "tandem-threshold"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """After one `make study` in a fresh folder."""
+    project = copy_project(tmp_path_factory.mktemp("study"))
+    project.write(SMALL | {"datasets": ["tiny2", "spoken"], "study": STUDY})
+    project.environment["PREFECT_HOME"] = str(project.folder / ".prefect")
+    project.first = project.run("flows.pipeline", "study")
+    return project
+
+
+def decisions(project):
+    """All that does not tell seconds."""
+    found = {}
+    for group in sorted((project.folder / "data" / "baselines").glob("*/*/*.zarr")):
+        opened = zarr.open_group(str(group), mode="r")
+        for name in opened.array_keys():
+            if name not in ("alone", "numbers"):
+                found[f"{group.parent.parent.name}/{group.parent.name}/{group.name}/{name}"] = np.asarray(opened[name])
+    return found
+
+
+def test_one_command_runs_what_it_needs_and_says_where_things_are(project):
+    said = project.first.stdout
+    ran = {stage.split("@")[0] for stage in stages_run(said)}
+    assert ran == {"features", "study/dvc.yaml:baselines", "study/dvc.yaml:summary"}
+    assert "data/study/index.html" in said
+    assert "ahead somewhere" in said
+
+
+def test_the_table_has_every_way_of_every_method(project):
+    table = pq.read_table(project.folder / "data" / "study" / "table.parquet").to_pylist()
+    assert {row["method"] for row in table} >= GIVEN | LEARNED | {"optimum"}
+    for row in table:
+        group = project.folder / "data" / "baselines" / row["dataset"] / str(row["repeat"]) / f"{row['method']}.zarr"
+        opened = zarr.open_group(str(group), mode="r")
+        place = np.asarray(opened["settings"]).tolist().index(row["setting"])
+        assert row["mean_time"] == pytest.approx(np.asarray(opened["time"])[place].mean())
+    chosen = [(r["dataset"], r["repeat"], r["method"], r["cost"]) for r in table if r["chosen"]]
+    assert len(chosen) == len(set(chosen))
+
+
+def test_sequences_of_unequal_length_are_decided_within_them(project):
+    for repeat in (0, 1):
+        folder = project.folder / "data" / "baselines" / "spoken" / str(repeat)
+        ends = np.asarray(zarr.open_group(str(folder / "truth.zarr"), mode="r")["lengths"])
+        assert ends.min() < ends.max()
+        for group in folder.glob("*.zarr"):
+            if group.name != "truth.zarr":
+                assert np.all(np.asarray(zarr.open_group(str(group), mode="r")["time"]) <= ends)
+
+
+def test_the_page_says_first_where_rivals_are_ahead(project):
+    page = (project.folder / "data" / "study" / "index.html").read_text()
+    assert page.index('id="ahead"') < page.index('id="paid"') < page.index('id="variance"') < page.index("<svg")
+    found = json.loads((project.folder / "data" / "study" / "findings.json").read_text())
+    assert found["datasets"] == ["tiny2", "spoken"]
+    for name in found["methods"]:
+        assert name in page
+    for name in ("speed_accuracy", "realised_risk", "aapr", "variance", "tapering", "ranks"):
+        assert (project.folder / "data" / "study" / "figures" / f"{name}.png").stat().st_size > 1_000
+
+
+def test_a_second_run_does_nothing(project):
+    again = project.run("flows.pipeline", "study")
+    assert stages_run(again.stdout) == []
+
+
+def test_killed_between_groups_it_goes_on_and_ends_as_it_would_have(project):
+    """kill -9 once a group of the second repeat is there: only the others are made, and all is as undisturbed."""
+    from flows.pipeline import prefect_server
+
+    before = decisions(project)
+    shutil.rmtree(project.folder / "data" / "baselines" / "tiny2")
+    partial = project.folder / "data" / "baselines" / ".tiny2.partial"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_HOME", project.environment["PREFECT_HOME"])
+        with prefect_server():
+            import os
+
+            project.environment["PREFECT_API_URL"] = os.environ["PREFECT_API_URL"]
+            project.kill_once("baselines", "tiny2", lambda: partial.glob("1/cfl.json"))
+            kept = (partial / "0" / "static.zarr" / "time" / "zarr.json").stat().st_mtime_ns
+            assert (partial / "0" / "done.json").exists()
+            project.run("flows.baselines", "tiny2")
+            del project.environment["PREFECT_API_URL"]
+    finished = project.folder / "data" / "baselines" / "tiny2"
+    assert (finished / "0" / "static.zarr" / "time" / "zarr.json").stat().st_mtime_ns == kept
+    after = decisions(project)
+    assert after.keys() == before.keys()
+    for name, values in before.items():
+        assert np.array_equal(after[name], values, equal_nan=True), name
+
+
+def test_a_study_of_unknown_data_sets_is_refused_with_one_line(project):
+    params = project.params()
+    try:
+        project.write(params | {"study": params["study"] | {"datasets": ["nobody"]}})
+        ended = project.run("flows.pipeline", "study", check=False)
+        assert ended.returncode != 0
+        assert "study.datasets" in ended.stderr
+        assert "Traceback" not in ended.stderr
+    finally:
+        project.write(params)
