@@ -31,6 +31,7 @@ from flows.outcomes import load_repeats
 from flows.params import Params, read_params, study_of
 from flows.runners import work_task
 from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
+from flows.study_tracking import log_study
 
 CHOSEN = "firmbound-cfl"
 
@@ -50,6 +51,8 @@ def study_flow(params: Params) -> None:
         pq.write_table(pa.Table.from_pylist(rows), folder / "table.parquet")
         (folder / "findings.json").write_text(json.dumps(found, indent=1) + "\n")
         write_page(folder, repeats, rows, found)
+    run = log_study(study_of(params).model_dump(), found, DATA / "study")
+    get_run_logger().info("study: logged as MLflow run %s", run)
     for row in found["ahead"]:
         said = "%s: %s is ahead at a mean time of %.1f, %.2f %% against %.2f %%"
         errors = (100 * row["rival_error"], 100 * row["our_error"])

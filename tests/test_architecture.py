@@ -84,9 +84,9 @@ def test_evidence_and_stopping_know_nothing_of_each_other():
             assert not uses(file, "firmbound.tandem")
 
 
-def test_four_files_import_mlflow():
+def test_five_files_import_mlflow():
     users = {file.stem for file in (ROOT / "flows").glob("*.py") if uses(file, "mlflow")}
-    assert users == {"tracking", "registry", "results", "served_classifier"}
+    assert users == {"study_tracking", "tracking", "registry", "results", "served_classifier"}
 
 
 def test_no_load_path_can_run_code():

@@ -109,6 +109,18 @@ def test_the_page_says_first_where_rivals_are_ahead(project):
         assert (project.folder / "data" / "study" / "figures" / f"{name}.png").stat().st_size > 1_000
 
 
+def test_the_run_is_in_mlflow_with_table_and_figures(project):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{project.folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("firmbound")
+    (run,) = client.search_runs([experiment.experiment_id], "tags.stage = 'study'")
+    assert run.info.status == "FINISHED"
+    assert "mean_rank.firmbound-cfl" in run.data.metrics
+    kept = {item.path for item in client.list_artifacts(run.info.run_id, "study")}
+    assert {"study/table.parquet", "study/index.html", "study/figures"} <= kept
+
+
 def test_a_second_run_does_nothing(project):
     again = project.run("flows.pipeline", "study")
     assert stages_run(again.stdout) == []
