@@ -1,7 +1,7 @@
 """How little data will do: the paper's three-class Gaussian problem with 60,000, 6,000 and 600 training sequences.
 
-The same 60,000 test sequences for all; five draws of the training sequences. `regret` as in excess_risk; AAPR, error and
-mean time as in the paper's figure. Options are the same at every size.
+The same 60,000 test sequences for all; five draws of the training sequences. `regret` as in excess_risk; AAPR, error
+and mean time as in the paper's figure. Options are the same at every size.
 """
 
 from __future__ import annotations

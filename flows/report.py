@@ -162,6 +162,10 @@ def make_sections(
     if surface is not None:
         text = "What the rule compares: the risk of deciding now and the risk of one more look, over all posteriors."
         sections.insert(1, Section("risk_surface", "Stop or go on", text, surface))
+    envelope = figures.risk_envelope(rule, middle, horizon // 2)
+    if envelope is not None:
+        text = "The same in space, in the middle of the time: what is paid is the lower of the two surfaces."
+        sections.insert(2, Section("risk_envelope", "Two surfaces", text, envelope))
     return sections
 
 

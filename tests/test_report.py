@@ -202,3 +202,13 @@ def test_a_rule_that_remembers_has_paths_but_no_surface_and_no_boundary():
     assert doubt_at_decisions(rule, batch) is None
     sure = firmbound.fit_stopping_rule(problem.evidence, costs=[0.2], method="gp", statistic="memory")
     assert doubt_at_decisions(sure, batch) > 0
+
+
+def test_the_envelope_shows_both_surfaces_over_the_simplex(three_class_rule, two_class_rule):
+    figure = figures.risk_envelope(three_class_rule, COSTS[0], 3)
+    stopping, going_on = figure.axes[0].collections
+    heights = [np.asarray(part._faces)[..., 2] for part in (stopping, going_on)]
+    assert all(np.isfinite(part).all() for part in heights)
+    assert heights[0].max() == pytest.approx(10 * 2 / 3, rel=0.01)  # where nothing is known, two of three are wrong
+    assert heights[1].max() < heights[0].max()
+    assert figures.risk_envelope(two_class_rule, COSTS[0], 3) is None

@@ -181,6 +181,31 @@ def _simplex_regions(rule: StoppingRule, cost: float, steps: Sequence[int]) -> F
     return figure
 
 
+def risk_envelope(rule: StoppingRule, cost: float, t: int) -> Figure | None:
+    """Three classes in space: the risk of stopping over the simplex, and the concave risk of going on.
+
+    The lower of the two is what is paid; where they meet, the boundary. None for other numbers of classes, and for a
+    rule that looks at the past.
+    """
+    if rule.problem.classes != 3 or rule.remembers:
+        return None
+    belief = _simplex_grid(40)
+    evidence = np.log(np.maximum(belief, 1e-12)) - np.log(rule.prior)
+    outlook = rule.outlook(evidence, t=t, cost=cost)
+    across, deep = belief @ np.array([0.0, 1.0, 0.5]), belief @ np.array([0.0, 0.0, np.sqrt(3) / 2])
+    figure = Figure(figsize=(7.0, 5.0), layout="constrained")
+    axes: Any = figure.add_subplot(projection="3d")
+    axes.plot_trisurf(across, deep, outlook.stopping_risk, color=STATIC, alpha=0.35, linewidth=0)
+    axes.plot_trisurf(across, deep, outlook.continuation_risk, color=OURS, alpha=0.6, linewidth=0)
+    for k, (x, y) in enumerate([(0.0, 0.0), (1.0, 0.0), (0.5, np.sqrt(3) / 2)]):
+        axes.text(x, y, 0.0, f"class {k}", color=CLASS_COLOURS[k], ha="center")
+    axes.set_title(f"cost {cost:g}, t = {t}: stop where grey is lower, go on where blue is")
+    axes.set_zlabel("risk")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return figure
+
+
 def _simplex_grid(count: int) -> Floats:
     first, second = np.meshgrid(np.arange(count + 1), np.arange(count + 1))
     inside = first + second <= count
