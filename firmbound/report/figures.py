@@ -189,7 +189,7 @@ def risk_envelope(rule: StoppingRule, cost: float, t: int) -> Figure | None:
     """
     if rule.problem.classes != 3 or rule.remembers:
         return None
-    belief = _simplex_grid(40)
+    belief = _simplex_grid(42)  # its middle is a point of it
     evidence = np.log(np.maximum(belief, 1e-12)) - np.log(rule.prior)
     outlook = rule.outlook(evidence, t=t, cost=cost)
     across, deep = belief @ np.array([0.0, 1.0, 0.5]), belief @ np.array([0.0, 0.0, np.sqrt(3) / 2])
