@@ -26,9 +26,12 @@ SURE = 2.0
 def temperature_at_decisions(rule: StoppingRule, evidence: NDArray[Any], labels: Ints, lengths: Ints) -> float:
     """The temperature at which the rule's decisions, over all its costs, are believed to cost what they do; 1 or above.
 
-    evidence (n, T, K): of sequences whose labels it never saw. Beliefs that are too modest are left as they are.
+    evidence (n, T, K): of sequences whose labels it never saw. Beliefs that are too modest are left as they are. Classes
+    count as the rule's prior says, whatever their shares here: else a prior that differs would pass for overconfidence.
     """
     problem, rows = rule.problem, np.arange(len(labels))
+    shares = np.bincount(labels, minlength=problem.classes) / len(labels)
+    weights = rule.prior[labels] / shares[labels]
     paid, stands, chosen = np.zeros(len(labels)), [], []
     for cost in rule.costs.tolist():
         decided = rule.decide(evidence, cost=cost, lengths=lengths)
@@ -41,7 +44,7 @@ def temperature_at_decisions(rule: StoppingRule, evidence: NDArray[Any], labels:
         for now, label in zip(stands, chosen, strict=True):
             chances = posterior(now.astype(np.float64) / temperature, rule.prior)
             believed += (chances * problem.penalty[:, label].T).sum(axis=1)
-        return paid - believed
+        return np.asarray(weights * (paid - believed))
 
     gap = mean_of(beyond_belief(1.0))
     if gap.value <= SURE * gap.standard_error:

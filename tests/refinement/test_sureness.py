@@ -61,3 +61,10 @@ def test_a_cooled_refiner_says_the_same_with_less_certainty():
     cold = refiner.cooled(1.5)
     assert cold.refine(seen.evidence) == pytest.approx(refiner.refine(seen.evidence) / 1.5, rel=1e-4, abs=1e-4)
     assert cold.cooled(1 / 1.5).scales == pytest.approx(refiner.scales)
+
+
+@pytest.mark.parametrize("prior", [[0.8, 0.2], [0.05, 0.95]])
+def test_a_prior_unlike_the_shares_is_no_overconfidence(honest, prior):
+    rule = firmbound.fit_stopping_rule(honest.evidence, costs=COSTS, prior=prior)
+    ends = np.full(len(honest.labels), honest.horizon)
+    assert temperature_at_decisions(rule, honest.evidence, honest.labels, ends) < 1.1
