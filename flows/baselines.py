@@ -10,13 +10,25 @@ from pathlib import Path
 from prefect import flow, get_run_logger
 
 import firmbound
-from firmbound.publishing import publish
+from firmbound.publishing import publish, whole_file
 from flows.contests import contest_of, field_options, oracle_of
 from flows.outcomes import DONE, baselines_folder, save_outcome, save_truth
 from flows.params import Params, study_of
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
+
+# Of this folder, what results depend on.
+FILES = (
+    "baselines",
+    "contests",
+    "outcomes",
+    "params",
+    "recorded_sections",
+    "sections",
+    "stored_scaling",
+    "study_section",
+)
 
 
 @flow(name="baselines", flow_run_name="baselines {dataset}")
@@ -34,7 +46,8 @@ def identity(dataset: str, params: Params) -> str:
     library = Path(firmbound.__file__).parent
     sections = [getattr(params, name)[dataset].model_dump() for name in ("features", "tandem", "boundary")]
     stores = sorted((stage_folder(dataset, "features")).glob("*.zarr/zarr.json"))
-    code = [file.read_text() for file in [*sorted(library.rglob("*.py")), Path(__file__)]]
+    ours = [Path(__file__).with_name(f"{name}.py") for name in FILES]
+    code = [file.read_text() for file in [*sorted(library.rglob("*.py")), *ours]]
     parts = [sections, study_of(params).model_dump(), [store.read_text() for store in stores], code]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -61,12 +74,18 @@ def run_repeat(dataset: str, params: Params, repeat: int, folder: Path) -> None:
                 for method, outcome in made.items():
                     save_outcome(folder / f"{method}.zarr", outcome)
                     get_run_logger().info("%s: %s in %.1f s", name, method, outcome.seconds)
-                mark.write_text(json.dumps(list(made)) + "\n")
+                write_mark(mark, list(made))
             advance(place, len(chosen))
     methods = [method for group in chosen for method in json.loads((folder / f"{group}.json").read_text())]
+    write_mark(done, methods)
     for group in chosen:
         (folder / f"{group}.json").unlink()
-    done.write_text(json.dumps(methods) + "\n")
+
+
+def write_mark(file: Path, methods: list[str]) -> None:
+    """Says what is whole; it is there as a whole itself, or not at all."""
+    with whole_file(file) as writing:
+        json.dump(methods, writing)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from firmbound.arrays import Ints
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.costs import DecisionProblem
@@ -22,6 +24,9 @@ from flows.stored_scaling import scaling_of
 if TYPE_CHECKING:
     from firmbound.study.field import FieldOptions
 
+# More than any repeat has.
+GENERATED = 10**9
+
 
 def contest_of(dataset: str, params: Params, repeat: int) -> Contest:
     """The sequences of a repeat, with evidence as the data set's sections have it, and a problem with all costs."""
@@ -29,14 +34,31 @@ def contest_of(dataset: str, params: Params, repeat: int) -> Contest:
     seed = study.seed + repeat
     parts = {split: sequences_of(dataset, split, params, seed) for split in SPLITS}
     prior = prior_of(dataset, params)
-    section = params.tandem[dataset]
+    section, started = params.tandem[dataset], time.perf_counter()
+    learned = isinstance(section, LearnedEvidence)
     if isinstance(section, LearnedEvidence):
         parts = with_learned_evidence(parts, prior, section, seed)
     given = parts["test"].evidence if parts["test"].evidence is not None else parts["test"].features
     assert given is not None  # a Batch has one of the two
     problem = problem_of(params, dataset, classes=parts["train"].classes, horizon=given.shape[1])
-    fit_on = params.boundary[dataset].fit_on
-    return Contest(parts["train"], parts["validation"], parts["test"], prior, problem, seed, fit_on)
+    return Contest(
+        **parts,
+        prior=prior,
+        problem=problem,
+        seed=seed,
+        rows=rows_of(dataset, params, seed, len(parts["test"].labels)),
+        fit_on=params.boundary[dataset].fit_on,
+        learned=learned,
+        evidence_seconds=time.perf_counter() - started if learned else 0.0,
+    )
+
+
+def rows_of(dataset: str, params: Params, seed: int, count: int) -> Ints:
+    """Names of the test sequences: those of generated data are other ones in every repeat."""
+    if isinstance(params.features[dataset], GeneratedFeatures):
+        return seed * GENERATED + np.arange(count)
+    whole = TrajectoryStore(stage_folder(dataset, "features") / "test.zarr").description.sequences
+    return np.arange(whole) if count == whole else drawn_rows(whole, count, seed)
 
 
 def problem_of(params: Params, dataset: str, *, classes: int, horizon: int) -> DecisionProblem:
@@ -70,12 +92,15 @@ def sequences_of(dataset: str, split: str, params: Params, seed: int) -> Batch:
 
 def some_of(batch: Batch, most: int, seed: int) -> Batch:
     """So many sequences by lot; one of the longest is among them, for the horizon is its."""
-    rows = np.random.default_rng(seed).permutation(len(batch.labels))[:most]
+    rows = drawn_rows(len(batch.labels), most, seed)
     if batch.lengths is not None and batch.lengths[rows].max() < batch.lengths.max():
         rows[0] = int(batch.lengths.argmax())
-    rows.sort()
     parts = (None if part is None else part[rows] for part in (batch.features, batch.evidence, batch.lengths))
     return Batch(batch.labels[rows], batch.classes, *parts)
+
+
+def drawn_rows(count: int, most: int, seed: int) -> Ints:
+    return np.asarray(np.sort(np.random.default_rng(seed).permutation(count)[:most]))
 
 
 def prior_of(dataset: str, params: Params) -> Any:

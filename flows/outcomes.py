@@ -26,7 +26,8 @@ def save_truth(folder: Path, contest: Contest) -> None:
     """Labels of the test sequences, and the decision problem."""
     lengths = np.full(len(contest.test.labels), contest.problem.horizon)
     ends = lengths if contest.test.lengths is None else contest.test.lengths
-    _save(folder / TRUTH, {"labels": contest.test.labels.astype(np.int16), "lengths": ends.astype(np.int16)})
+    known: dict[str, NDArray[Any]] = {"labels": contest.test.labels, "lengths": ends, "rows": contest.rows}
+    _save(folder / TRUTH, known)
     problem = contest.problem
     about = {
         "classes": problem.classes,
@@ -62,8 +63,9 @@ def load_repeats(dataset: str) -> list[Repeat]:
         about = json.loads((folder / PROBLEM).read_text())
         named = ("classes", "horizon", "penalty", "costs", "delay")
         problem = DecisionProblem.create(**{name: about[name] for name in named})
-        labels = np.asarray(zarr.open_group(str(folder / TRUTH), mode="r")["labels"]).astype(np.int64)
+        truth = zarr.open_group(str(folder / TRUTH), mode="r")
+        labels, rows = (np.asarray(truth[name]).astype(np.int64) for name in ("labels", "rows"))
         methods = json.loads((folder / DONE).read_text())
         outcomes = {method: load_outcome(folder / f"{method}.zarr") for method in methods}
-        found.append(Repeat(dataset, int(folder.name), labels, problem, outcomes))
+        found.append(Repeat(dataset, int(folder.name), labels, rows, problem, outcomes))
     return found

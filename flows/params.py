@@ -13,7 +13,7 @@ from firmbound.errors import InvalidInput, ParameterError
 from firmbound.tandem.options import check_sizes
 from flows.recorded_sections import RecordedFeatures, VideoFeatures
 from flows.sections import SPLITS, Evaluation, GeneratedFeatures, GivenEvidence, LearnedEvidence, Params, Runner
-from flows.study_section import Study
+from flows.study_section import GROUPS, HEADS, Study
 
 __all__ = [
     "SPLITS",
@@ -61,6 +61,13 @@ def study_of(params: Params) -> Study:
     unknown = [name for name in params.study.datasets if name not in params.datasets]
     if unknown:
         raise ParameterError("study.datasets", f"be some of {params.datasets}", unknown)
+    strangers = [name for name in params.study.leave_out if name not in GROUPS]
+    if strangers:
+        raise ParameterError("study.leave_out", f"be some of {GROUPS}", strangers)
+    if len(set(params.study.costs)) < len(params.study.costs):
+        raise ParameterError("study.costs", "be different ones", params.study.costs)
+    if params.study.networks.channels % HEADS:
+        raise ParameterError("study.networks.channels", f"be a multiple of {HEADS}", params.study.networks.channels)
     return params.study
 
 

@@ -138,11 +138,17 @@ def study_summary() -> str:
     folder = Path("data") / STUDY
     found = json.loads((folder / "findings.json").read_text())
     lines = ["", f"firmbound: {len(found['methods'])} methods on {', '.join(found['datasets'])}."]
-    ahead = sorted({f"{row['rival']} on {row['dataset']}" for row in found["ahead"]})
-    lines.append(f"  ahead somewhere of {found['ours']}, by a standard error or more: {', '.join(ahead) or 'nobody'}")
+    for what in ("cheaper", "ahead"):
+        words = (
+            "pays less, beyond chance" if what == "cheaper" else "errs less at the same mean time, by a standard error"
+        )
+        for ours, rows in found[what].items():
+            named = sorted({f"{row['rival']} on {row['dataset']}" for row in rows})
+            lines.append(f"  who {words}, than {ours}: {', '.join(named) or 'nobody'}")
     lines += [
-        f"  variance of time, {row['dataset']}: {row['ours']:.2f}, static {row['static']:.2f} (p = {row['chance']:.1g})"
+        f"  variance of time as a share of static's, {row['dataset']}: {row['ratio']:.2f} (p = {row['chance']:.1g})"
         for row in found["variance"]
+        if row["ratio"] is not None
     ]
     lines += [f"    page   {folder / 'index.html'}", f"    table  {folder / 'table.parquet'}"]
     return "\n".join(lines)

@@ -10,21 +10,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect import flow, get_run_logger
 
-from firmbound.errors import FirmboundError
+from firmbound.errors import FirmboundError, ParameterError
 from firmbound.publishing import publish
 from firmbound.report import study_figures as figures
 from firmbound.report.page import Section, render_study
 from firmbound.study.findings import (
+    LEVEL,
     OURS,
     Repeat,
     by_dataset,
+    cheaper_rivals,
     methods_of,
+    over_repeats,
     paid_differences,
     pooled_curve,
     ranking,
     rivals_ahead,
     time_variances,
     variance_chance,
+    variance_ratios,
 )
 from firmbound.study.table import Row, rows_of
 from flows.outcomes import load_repeats
@@ -32,8 +36,6 @@ from flows.params import Params, read_params, study_of
 from flows.runners import work_task
 from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
 from flows.study_tracking import log_study
-
-CHOSEN = "firmbound-cfl"
 
 
 @flow(name="study", flow_run_name="study of {params.study.datasets}")
@@ -53,7 +55,7 @@ def study_flow(params: Params) -> None:
         write_page(folder, repeats, rows, found)
     run = log_study(study_of(params).model_dump(), found, DATA / "study")
     get_run_logger().info("study: logged as MLflow run %s", run)
-    for row in found["ahead"]:
+    for row in found["ahead"][found["ours"]]:
         said = "%s: %s is ahead at a mean time of %.1f, %.2f %% against %.2f %%"
         errors = (100 * row["rival_error"], 100 * row["our_error"])
         get_run_logger().warning(said, row["dataset"], row["rival"], row["time"], *errors)
@@ -70,22 +72,35 @@ def table_of(repeats: list[Repeat]) -> list[Row]:
 
 def findings_of(repeats: list[Repeat], rows: list[Row]) -> dict[str, Any]:
     """All that the page says, as numbers."""
+    chosen = spoken_for(repeats)
     differences = [row for ours in OURS for row in paid_differences(repeats, ours)]
-    variances, sets = time_variances(repeats, CHOSEN), by_dataset(repeats)
+    variances, sets = time_variances(repeats, chosen), by_dataset(repeats)
     ranks = ranking(repeats)
     return {
-        "ours": CHOSEN,
+        "ours": chosen,
         "datasets": list(sets),
         "repeats": max(len(own) for own in sets.values()),
         "methods": sorted({method for one in repeats for method in one.outcomes}),
-        "ahead": [told(row) for row in rivals_ahead(repeats, CHOSEN)],
-        "ahead_of_refined": [told(row) for row in rivals_ahead(repeats, "firmbound-refined")],
+        "cheaper": {ours: cheaper_rivals([row for row in differences if row["ours"] == ours]) for ours in OURS},
+        "ahead": {ours: [told(row) for row in rivals_ahead(repeats, ours)] for ours in OURS},
         "differences": differences,
-        "paid": {dataset: paid_table(dataset, rows, differences) for dataset in sets},
+        "paid": {
+            dataset: paid_table(own, rows, [row for row in differences if row["ours"] == chosen])
+            for dataset, own in sets.items()
+        },
         "variance": [variance_row(dataset, variances) for dataset in sets] + [variance_row(None, variances)],
         "variances": variances,
         "ranks": None if ranks is None else dict(zip(ranks.names, ranks.ranks.tolist(), strict=True)),
     }
+
+
+def spoken_for(repeats: list[Repeat]) -> str:
+    """The first of our rules that took part everywhere: the one that differences are told for."""
+    shared = set.intersection(*(set(one.outcomes) for one in repeats))
+    ours = [name for name in OURS if name in shared]
+    if not ours:
+        raise ParameterError("study.leave_out", f"leave one of {OURS} in", "all of them left out")
+    return ours[0]
 
 
 def told(row: Row) -> Row:
@@ -96,37 +111,34 @@ def told(row: Row) -> Row:
     }
 
 
-def paid_table(dataset: str, rows: list[Row], differences: list[Row]) -> dict[str, Any]:
-    """Realised risk of every method at every cost, over all repeats; whether it differs from ours."""
-    own = [row for row in rows if row["dataset"] == dataset and row["chosen"]]
-    costs = sorted({row["cost"] for row in own})
+def paid_table(repeats: list[Repeat], rows: list[Row], differences: list[Row]) -> dict[str, Any]:
+    """Realised risk of every method at every cost, over all repeats of a data set; whether it differs from ours."""
+    dataset, costs = repeats[0].dataset, repeats[0].problem.costs.tolist()
     beyond = {
-        (row["rival"], row["cost"])
-        for row in differences
-        if row["dataset"] == dataset and row["ours"] == CHOSEN and row["corrected"] < 0.05
+        (row["rival"], row["cost"]) for row in differences if row["dataset"] == dataset and row["corrected"] < LEVEL
     }
     lines = []
-    for method in dict.fromkeys(row["method"] for row in own):
+    for method in methods_of(repeats):
         cells = []
-        for cost in costs:
-            here = [row for row in own if row["method"] == method and row["cost"] == cost]
-            error = float(np.sqrt(np.sum([row["realised_risk_error"] ** 2 for row in here]))) / len(here)
-            risk = float(np.mean([row["realised_risk"] for row in here]))
-            cells.append({"risk": risk, "error": error, "differs": (method, cost) in beyond})
-        seconds = float(np.mean([row["training_seconds"] for row in own if row["method"] == method]))
-        lines.append({"method": method, "seconds": seconds, "cells": cells})
+        for index, cost in enumerate(costs):
+            found = over_repeats([one.paid(method, index) for one in repeats], [one.rows for one in repeats])
+            cells.append({"risk": found.value, "error": found.standard_error, "differs": (method, cost) in beyond})
+        own = [row["training_seconds"] for row in rows if (row["dataset"], row["method"]) == (dataset, method)]
+        lines.append({"method": method, "seconds": float(np.mean(own)), "cells": cells})
     return {"costs": costs, "lines": sorted(lines, key=lambda line: sum(cell["risk"] for cell in line["cells"]))}
 
 
 def variance_row(dataset: str | None, variances: list[Row]) -> Row:
     own = [row for row in variances if dataset in (None, row["dataset"])]
+    ratios = variance_ratios(own)
     return {
         "dataset": dataset or "all",
-        "pairs": len(own),
-        "static": float(np.mean([row["static"] for row in own])) if own else float("nan"),
-        "ours": float(np.mean([row["ours"] for row in own])) if own else float("nan"),
-        "lower": sum(row["ours"] < row["static"] for row in own),
+        "repeats": len(ratios),
+        "ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios else None,
+        "lower": sum(ratio < 1 for ratio in ratios),
         "chance": variance_chance(own),
+        "errs_less": sum(row["error"] <= row["static_error"] for row in own),
+        "pairs": len(own),
     }
 
 
@@ -155,23 +167,19 @@ def sections_of(repeats: list[Repeat], rows: list[Row], found: dict[str, Any]) -
             figures.risks_by_cost(rows, "aapr"),
         ),
         Section(
-            "variance",
-            "Variance of the hitting time",
-            "Each point is one repeat and cost, at the same mean time.",
-            figures.variance_of_time(found["variances"]),
-        ),
-        Section(
             "tapering",
             "Thresholds that sink by hand",
             "The rivals of the ablation: concave, straight and convex.",
             figures.tapering_curves(),
         ),
     ]
+    if found["variances"]:
+        words = "Each point is one repeat and cost, at the same mean time."
+        drawn = figures.variance_of_time(found["variances"])
+        sections.append(Section("variance", "Variance of the hitting time", words, drawn))
     ranks = ranking(repeats)
     if ranks is not None:
-        words = (
-            f"Ranks by realised risk over data sets and costs (Friedman p = {ranks.chance:.2g}); a bar joins equals."
-        )
+        words = f"Ranks by realised risk, a data set a block (Friedman p = {ranks.chance:.2g}); a bar joins equals."
         sections.insert(3, Section("ranks", "Ranks", words, figures.critical_difference(ranks)))
     return sections
 

@@ -10,6 +10,24 @@ from firmbound.devices import Device
 from firmbound.tandem.options import Optimizer
 from flows.recorded_sections import Section
 
+# What may be left out: names of firmbound.study.field, which needs torch to be asked.
+GROUPS = (
+    "thresholds",
+    "cfl",
+    "gp",
+    "refined",
+    "gru",
+    "minirocket",
+    "lstm-s",
+    "lstm-m",
+    "earliest",
+    "tcn-transformer",
+    "calimera",
+    "optimum",
+)
+# Of the TCN-Transformer.
+HEADS = 4
+
 
 class StudySequences(Section):
     """How many of each split take part at most, drawn by lot; null: all."""

@@ -24,8 +24,8 @@ def log_study(settings: dict[str, Any], found: dict[str, Any], folder: Path) -> 
 def study_metrics(found: dict[str, Any]) -> dict[str, float]:
     """Mean ranks, how many points of rivals are ahead, and the variance of time as a share of static's."""
     numbers = {f"mean_rank.{name}": float(rank) for name, rank in (found["ranks"] or {}).items()}
-    numbers["rivals_ahead"] = float(len(found["ahead"]))
-    for row in found["variance"]:
-        if row["pairs"] and row["static"] > 0:
-            numbers[f"time_variance_ratio.{row['dataset']}"] = row["ours"] / row["static"]
-    return numbers
+    for ours, rows in found["ahead"].items():
+        numbers[f"rivals_ahead.{ours}"] = float(len(rows))
+        numbers[f"rivals_cheaper.{ours}"] = float(len(found["cheaper"][ours]))
+    ratios = {row["dataset"]: row["ratio"] for row in found["variance"] if row["ratio"] is not None}
+    return numbers | {f"time_variance_ratio.{dataset}": ratio for dataset, ratio in ratios.items()}

@@ -56,7 +56,7 @@ def threshold_grid(posteriors: NDArray[Any], ends: Ints, count: int = COUNT) -> 
     )
     # Certainty is what most posteriors tend to, and single precision rounds to it: the last threshold is beyond it.
     inner = np.quantile(there.astype(np.float64), np.linspace(0.0, 1.0, count - 1))
-    return np.unique(np.append(inner, BEYOND))
+    return np.append(inner, BEYOND)
 
 
 @dataclass(frozen=True)

@@ -83,15 +83,18 @@ def tune_thresholds(
 
 @dataclass(frozen=True)
 class StaticSprt:
-    """All static thresholds as a rival: the grid is that of validation sequences."""
+    """All static thresholds as a rival; on validation sequences their mean times lie evenly from 1 to T."""
 
     prior: Floats
     count: int = 80
     grid: Floats | None = None
 
     def fit(self, train: Batch, validation: Batch, *, seed: int) -> StaticSprt:
-        grid = threshold_grid(evidence_of(validation), self.count, validation.lengths)
-        return StaticSprt(self.prior, self.count, grid)
+        reached = running_lead(check_evidence(evidence_of(validation)))
+        ends = check_lengths(validation.lengths, count=len(reached), horizon=reached.shape[1])
+        # The mean time of a threshold is 1 and the number of steps below it: even shares of steps are even times.
+        there = reached[np.arange(reached.shape[1]) < ends[:, None]]
+        return StaticSprt(self.prior, self.count, np.quantile(np.append(there, 0.0), np.linspace(0.0, 1.0, self.count)))
 
     def points(self, test: Batch) -> list[OperatingPoint]:
         if self.grid is None:

@@ -26,8 +26,8 @@ SURE = 2.0
 def temperature_at_decisions(rule: StoppingRule, evidence: NDArray[Any], labels: Ints, lengths: Ints) -> float:
     """The temperature at which the rule's decisions, over all its costs, are believed to cost what they do; 1 or above.
 
-    evidence (n, T, K): of sequences whose labels it never saw. Beliefs that are too modest are left as they are. Classes
-    count as the rule's prior says, whatever their shares here: else a prior that differs would pass for overconfidence.
+    evidence (n, T, K): of sequences whose labels it never saw. Beliefs that are too modest are left as they are.
+    Classes count as the rule's prior says, whatever their shares: else a prior unlike them would pass for sureness.
     """
     problem, rows = rule.problem, np.arange(len(labels))
     shares = np.bincount(labels, minlength=problem.classes) / len(labels)

@@ -15,8 +15,6 @@ from firmbound.report.drawing import OURS, STATIC, finish, panels_of
 
 Row = Mapping[str, Any]
 COLOURS = ("#d9480f", "#2b8a3e", "#862e9c", "#b08900", "#0b7285", "#c2255c", "#5c940d", "#364fc7", "#99582a", "#495057")
-# Drawn as a line: all ways of these lie on one curve.
-FIRST = ("firmbound-cfl", "firmbound-gp", "firmbound-refined", "static")
 STYLE: Mapping[str, dict[str, Any]] = {
     "firmbound-cfl": {"color": OURS, "lw": 2.2, "zorder": 5},
     "firmbound-gp": {"color": OURS, "lw": 1.4, "ls": "--", "zorder": 5},
@@ -25,6 +23,7 @@ STYLE: Mapping[str, dict[str, Any]] = {
     "static": {"color": STATIC, "lw": 1.6},
     "optimum": {"color": "#000000", "lw": 0.0, "marker": "o", "markerfacecolor": "none"},
 }
+SHOWN = (-45, 60)  # per cent
 FEW = 12  # points up to which a method is drawn as such
 
 
@@ -67,8 +66,8 @@ def risks_by_cost(rows: Sequence[Row], measure: str) -> Figure:
             shares = [100 * (found[cost] / base[cost] - 1) for cost in costs]
             axes.plot(costs, shares, marker="o", markersize=3, label=method, **_plain(style_of(method, place)))
         axes.set_xscale("log")
-        axes.set_ylim(-45, 60)
-        axes.set_title(dataset)
+        axes.set_ylim(*SHOWN)
+        axes.set_title(f"{dataset} (what lies beyond {SHOWN[0]} or {SHOWN[1]} % is cut off)", fontsize=9)
         words = "realised risk" if measure == "realised_risk" else "believed risk (AAPR)"
         finish(axes, "cost of an observation", f"{words} above static's, %", legend=False)
         axes.legend(frameon=False, fontsize=7, ncols=2)

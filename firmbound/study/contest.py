@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from firmbound.arrays import Floats
+from firmbound.arrays import Floats, Ints
 from firmbound.baselines.rival import FittedRival, OperatingPoint, Rival
 from firmbound.costs import DecisionProblem
 from firmbound.trajectories import Batch, Decisions
@@ -23,7 +23,9 @@ ALONE = 40
 class Contest:
     """Labelled sequences with features, evidence or both; the problem has all costs that are studied.
 
-    fit_on: the split that stopping rules are fitted on. `seed` is the repeat's.
+    fit_on: the split that stopping rules are fitted on. `seed` is the repeat's. rows (n,): names of the test sequences,
+    the same in every repeat where the sequences are. learned: whether a network learned the evidence from the training
+    sequences, and evidence_seconds, what that took.
     """
 
     train: Batch
@@ -32,7 +34,10 @@ class Contest:
     prior: Floats
     problem: DecisionProblem
     seed: int
+    rows: Ints
     fit_on: Literal["train", "validation"] = "train"
+    learned: bool = False
+    evidence_seconds: float = 0.0
 
     @property
     def lesson(self) -> Batch:
@@ -72,11 +77,11 @@ class Outcome:
         return cls(**own, seconds=float(arrays["numbers"][0]), horizon=int(arrays["numbers"][1]))
 
 
-def enter(method: Rival, contest: Contest) -> Outcome:
-    """Learn, decide on validation and test sequences, and keep what came of it."""
+def enter(method: Rival, contest: Contest, before: float = 0.0) -> Outcome:
+    """Learn, decide on validation and test sequences, and keep what came of it. before: seconds learned already."""
     started = time.perf_counter()
     fitted = method.fit(contest.train, contest.validation, seed=contest.seed)
-    return outcome_of(fitted, contest, time.perf_counter() - started)
+    return outcome_of(fitted, contest, before + time.perf_counter() - started)
 
 
 def outcome_of(fitted: FittedRival, contest: Contest, seconds: float) -> Outcome:
@@ -102,6 +107,12 @@ def expected_penalty(point: OperatingPoint, problem: DecisionProblem) -> NDArray
     return np.asarray((point.belief * penalties).sum(axis=1), dtype=np.float32)
 
 
+def in_hindsight(outcome: Outcome, contest: Contest) -> Outcome:
+    """As if the test sequences had chosen between ways: what nobody can have, and nobody can beat by luck of choice."""
+    ways = [outcome.decisions(place) for place in range(len(outcome.settings))]
+    return replace(outcome, paid_before=np.stack([_paid(one, contest.test, contest.problem) for one in ways]))
+
+
 def _paid(decisions: Decisions, batch: Batch, problem: DecisionProblem) -> Floats:
     """(C,) mean realised risk at each cost."""
     wrong = float(problem.penalty[batch.labels, decisions.label].mean())
@@ -120,5 +131,7 @@ def _alone(fitted: FittedRival, test: Batch) -> Floats:
 
 
 def chosen_ways(outcome: Outcome, costs: Sequence[float]) -> list[int]:
-    """For each cost, the way that paid least on validation sequences."""
+    """For each cost, the way that paid least on validation sequences; of a front, the rule of that cost."""
+    if np.array_equal(outcome.settings, costs):
+        return list(range(len(costs)))
     return [int(np.argmin(outcome.paid_before[:, place])) for place in range(len(costs))]

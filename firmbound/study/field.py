@@ -32,10 +32,12 @@ from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.oracle import Oracle
 from firmbound.posterior import posterior
-from firmbound.study.contest import Contest, Outcome, enter, outcome_of
+from firmbound.study.contest import Contest, Outcome, enter, in_hindsight, outcome_of
 from firmbound.study.rules import OptimumEntrant, fit_refined_rule, fit_rule, fit_rule_on_beliefs
 from firmbound.trajectories import Batch
 
+# A rival deserves its best form: on a coarse grid static thresholds look worse than they are.
+STATIC_THRESHOLDS = 200
 Group = Callable[[Contest], dict[str, Outcome]]
 
 
@@ -59,8 +61,8 @@ def groups(contest: Contest, options: FieldOptions, oracle: Oracle | None = None
     if contest.test.evidence is not None:
         found |= {
             "thresholds": lambda one: _thresholds(one, options),
-            "cfl": lambda one: {"firmbound-cfl": _timed(one, lambda: fit_rule(one, "cfl", options.convex))},
-            "gp": lambda one: {"firmbound-gp": _timed(one, lambda: fit_rule(one, "gp", options.process))},
+            "cfl": lambda one: {"firmbound-cfl": _rule(one, lambda: fit_rule(one, "cfl", options.convex))},
+            "gp": lambda one: {"firmbound-gp": _rule(one, lambda: fit_rule(one, "gp", options.process))},
             "refined": lambda one: _refined(one, options),
         }
     if contest.test.features is not None:
@@ -88,20 +90,22 @@ def _monotone(kind: Any, options: FieldOptions) -> ThresholdOn:
 
 def _thresholds(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
     """All that decide on the contest's evidence without backward induction."""
-    prior, believer = contest.prior, _EvidencePosteriors(contest)
+    prior, learned = contest.prior, contest.evidence_seconds
+    static = enter(StaticSprt(prior, max(options.thresholds, STATIC_THRESHOLDS)), contest, learned)
     return {
-        "static": enter(StaticSprt(prior, options.thresholds), contest),
-        "tandem-threshold": enter(ThresholdOn(believer, options.thresholds), contest),
-        "tapering": enter(TaperingThreshold(prior), contest),
-        "fixed": enter(FixedTime(prior), contest),
-        "random": enter(RandomTime(prior), contest),
+        "static": static,
+        "static-in-hindsight": in_hindsight(static, contest),
+        "posterior-threshold": enter(ThresholdOn(_EvidencePosteriors(contest), options.thresholds), contest, learned),
+        "tapering": enter(TaperingThreshold(prior), contest, learned),
+        "fixed": enter(FixedTime(prior), contest, learned),
+        "random": enter(RandomTime(prior), contest, learned),
     }
 
 
 def _refined(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
     return {
-        "firmbound-refined": _timed(contest, lambda: fit_refined_rule(contest, "cfl", options.convex)),
-        "firmbound-memory": _timed(
+        "firmbound-refined": _rule(contest, lambda: fit_refined_rule(contest, "cfl", options.convex)),
+        "firmbound-memory": _rule(
             contest, lambda: fit_refined_rule(contest, "cfl", options.convex, statistic="memory")
         ),
     }
@@ -120,6 +124,11 @@ def _believer(contest: Contest, name: str, learner: PosteriorLearner, options: F
             contest, lambda: fit_rule_on_beliefs(contest, model, "cfl", options.convex), learned
         ),
     }
+
+
+def _rule(contest: Contest, fit: Callable[[], FittedRival]) -> Outcome:
+    """A rule on the contest's evidence, whose learning is part of what it took."""
+    return _timed(contest, fit, contest.evidence_seconds)
 
 
 def _timed(contest: Contest, fit: Callable[[], FittedRival], before: float = 0.0) -> Outcome:

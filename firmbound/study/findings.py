@@ -1,48 +1,57 @@
-"""What a study says: who pays less, whose time varies less, and first of all where a rival is better."""
+"""What a study says: first of all where a rival pays or errs less, then whose time varies less, and who ranks where.
+
+Repeats are what chance is judged by. Recorded data have the same test sequences in every repeat: a sequence counts
+once, with the mean over its repeats; and no error is taken to be smaller than what repeats differ by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from firmbound.arrays import Floats, Ints
 from firmbound.costs import DecisionProblem
-from firmbound.evaluation.estimates import mean_of
+from firmbound.evaluation.estimates import Estimate, mean_of
 from firmbound.evaluation.hitting_time import time_variance
-from firmbound.evaluation.matching import Curve, error_curve, points_below, variance_at
-from firmbound.evaluation.paired_tests import Ranking, holm, paired_chance, rank_methods, signed_rank_chance
+from firmbound.evaluation.matching import Curve, error_curve, variance_at
+from firmbound.evaluation.paired_tests import Ranking, holm, rank_methods, signed_rank_chance
 from firmbound.study.contest import Outcome, chosen_ways
 from firmbound.study.table import paid
+from firmbound.trajectories import Decisions
 
 Row = dict[str, Any]
 OURS = ("firmbound-cfl", "firmbound-gp", "firmbound-refined", "firmbound-memory")
 # Who has seen more than a method may: compared with, never a rival.
-BEYOND = ("optimum",)
+BEYOND = ("optimum", "static-in-hindsight")
 STATIC = "static"
-# Mean times at which curves of unlike ways are averaged.
-PLACES = 20
+LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """One repeat on one data set: the truth, the problem, and every method's outcome."""
+    """One repeat on one data set: the truth, the problem, and every method's outcome.
+
+    rows (n,): names of the test sequences; those of recorded data are the same in every repeat.
+    """
 
     dataset: str
     repeat: int
     labels: Ints
+    rows: Ints
     problem: DecisionProblem
     outcomes: Mapping[str, Outcome]
 
     def paid(self, method: str, index: int) -> Floats:
-        """(n,) what the method pays at a cost, by the way that validation sequences chose."""
+        """(n,) what the method pays at a cost."""
         outcome, costs = self.outcomes[method], self.problem.costs.tolist()
         way = chosen_ways(outcome, costs)[index]
         return paid(outcome, way, self.labels, self.problem, costs[index])
 
-    def ways(self, method: str) -> list[Any]:
+    def ways(self, method: str) -> list[Decisions]:
         outcome = self.outcomes[method]
         return [outcome.decisions(place) for place in range(len(outcome.settings))]
 
@@ -50,36 +59,112 @@ class Repeat:
         return error_curve(self.ways(method), self.labels, self.problem.classes)
 
 
+def over_repeats(differences: Sequence[Floats], rows: Sequence[Ints]) -> Estimate:
+    """Mean of differences, an array a repeat; its error is that over different sequences, or that over repeats."""
+    names, place = np.unique(np.concatenate(rows), return_inverse=True)
+    every = np.concatenate(differences)
+    by_sequence = np.bincount(place, every) / np.bincount(place)
+    mean = float(np.mean([one.mean() for one in differences]))
+    error = mean_of(by_sequence).standard_error if len(names) > 1 else 0.0
+    if len(differences) > 1:
+        error = max(error, mean_of(np.array([one.mean() for one in differences])).standard_error)
+    return Estimate(mean, error)
+
+
 def paid_differences(repeats: Sequence[Repeat], ours: str) -> list[Row]:
-    """At every cost, what `ours` pays less what a rival pays, on the same sequences of all repeats, and its chance.
+    """At every cost, what `ours` pays less what a rival pays, on the same sequences, and the chance of that.
 
     Chances are Holm's over all rivals and costs of a data set.
     """
     rows = []
     for dataset, own in by_dataset(repeats).items():
-        here: list[Row] = []
         if ours not in methods_of(own):
             continue
+        here: list[Row] = []
         for rival in methods_of(own, without=(ours, *BEYOND)):
             for index, cost in enumerate(own[0].problem.costs.tolist()):
-                apart = np.concatenate([one.paid(ours, index) - one.paid(rival, index) for one in own])
-                level = float(np.concatenate([one.paid(rival, index) for one in own]).mean())
-                found = mean_of(apart)
+                theirs = [one.paid(rival, index) for one in own]
+                apart = [one.paid(ours, index) - other for one, other in zip(own, theirs, strict=True)]
+                found = over_repeats(apart, [one.rows for one in own])
                 here.append(
                     {
                         "dataset": dataset,
                         "ours": ours,
                         "rival": rival,
                         "cost": cost,
-                        "rival_risk": level,
+                        "rival_risk": float(np.mean([one.mean() for one in theirs])),
                         "difference": found.value,
                         "difference_error": found.standard_error,
-                        "chance": paired_chance(apart),
+                        "chance": two_sided(found),
                     }
                 )
-        corrected = holm([row["chance"] for row in here])
-        rows += [row | {"corrected": float(chance)} for row, chance in zip(here, corrected, strict=True)]
+        corrected = holm([row["chance"] for row in here]).tolist() if here else list[float]()
+        rows += [row | {"corrected": chance} for row, chance in zip(here, corrected, strict=True)]
     return rows
+
+
+def two_sided(found: Estimate) -> float:
+    """Chance of a mean so far from 0 by its standard error, if it were 0."""
+    if found.value == 0:
+        return 1.0
+    return float(2 * stats.norm.sf(abs(found.value) / found.standard_error)) if found.standard_error > 0 else 0.0
+
+
+def cheaper_rivals(differences: Sequence[Row]) -> list[Row]:
+    """Where a rival pays less than we do, beyond chance; our own other rules are no rivals."""
+    return [
+        row for row in differences if row["rival"] not in OURS and row["difference"] > 0 and row["corrected"] < LEVEL
+    ]
+
+
+def rivals_ahead(repeats: Sequence[Repeat], ours: str, limit: float = 1.0) -> list[Row]:
+    """Points of rivals that err less than we do at the same mean time, by more than `limit` standard errors.
+
+    Differences are sequence by sequence. Where a rival takes longer than our latest rule, that one is what it is
+    compared with; times before our earliest are not covered.
+    """
+    rows = []
+    for dataset, own in by_dataset(repeats).items():
+        if ours not in methods_of(own):
+            continue
+        for rival in methods_of(own, without=(*OURS, *BEYOND)):
+            for way in range(min(len(one.outcomes[rival].settings) for one in own)):
+                met = [found for one in own if (found := _errors_apart(one, ours, rival, way)) is not None]
+                if len(met) < len(own):
+                    continue
+                apart = over_repeats([found[0] for found in met], [one.rows for one in own])
+                if apart.value > limit * apart.standard_error:
+                    time, error = (float(np.mean([found[place] for found in met])) for place in (1, 2))
+                    row = {"dataset": dataset, "method": rival, "time": time, "rival": error}
+                    rows.append(row | {"ours": error + apart.value, "error": apart.standard_error})
+    return rows
+
+
+def _errors_apart(one: Repeat, ours: str, rival: str, way: int) -> tuple[Floats, float, float] | None:
+    """(n,) our error less a rival's, weighted so that the mean is that of macro errors; its mean time and error."""
+    theirs = one.outcomes[rival].decisions(way)
+    time = float(theirs.time.mean())
+    mixed = _wrong_at(one, ours, time)
+    if mixed is None:
+        return None
+    counts = np.bincount(one.labels, minlength=one.problem.classes)
+    weights = len(one.labels) / (np.count_nonzero(counts) * counts[one.labels])
+    wrong = weights * (theirs.label != one.labels)
+    return weights * mixed - wrong, time, float(wrong.mean())
+
+
+def _wrong_at(one: Repeat, method: str, time: float) -> Floats | None:
+    """(n,) chance of an error when tossing a coin between the two ways around a mean time; None before the first."""
+    ways = sorted(one.ways(method), key=lambda way: float(way.time.mean()))
+    times = np.array([float(way.time.mean()) for way in ways])
+    wrong: list[Floats] = [(way.label != one.labels).astype(np.float64) for way in ways]
+    if time < times[0]:
+        return None
+    if time >= times[-1]:
+        return np.asarray(wrong[-1])
+    behind = int(np.searchsorted(times, time, side="right"))
+    share = (time - times[behind - 1]) / (times[behind] - times[behind - 1])
+    return np.asarray((1 - share) * wrong[behind - 1] + share * wrong[behind], dtype=np.float64)
 
 
 def time_variances(repeats: Sequence[Repeat], ours: str) -> list[Row]:
@@ -88,9 +173,9 @@ def time_variances(repeats: Sequence[Repeat], ours: str) -> list[Row]:
     for one in repeats:
         if ours not in one.outcomes or STATIC not in one.outcomes:
             continue
-        thresholds, curve = one.ways(STATIC), one.curve(STATIC)
+        thresholds, static, own = one.ways(STATIC), one.curve(STATIC), one.curve(ours)
         for way, cost in zip(one.ways(ours), one.problem.costs.tolist(), strict=True):
-            mean, own = float(way.time.mean()), one.curve(ours)
+            mean = float(way.time.mean())
             rows.append(
                 {
                     "dataset": one.dataset,
@@ -100,56 +185,59 @@ def time_variances(repeats: Sequence[Repeat], ours: str) -> list[Row]:
                     "ours": time_variance(way).value,
                     "static": variance_at(thresholds, mean),
                     "error": own.at(mean).value,
-                    "static_error": curve.at(mean).value,
+                    "static_error": static.at(mean).value,
                 }
             )
     # Decisions that all fall at the first or last step have nothing to vary.
-    return [row for row in rows if np.isfinite(row["static"]) and max(row["static"], row["ours"]) > 0]
+    return [row for row in rows if np.isfinite(row["static"]) and min(row["static"], row["ours"]) > 0]
+
+
+def variance_ratios(rows: Sequence[Row]) -> list[float]:
+    """Of each repeat of each data set: our variance as a share of static's, the geometric mean over costs."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        found.setdefault((row["dataset"], row["repeat"]), []).append(np.log(row["ours"] / row["static"]))
+    return [float(np.exp(np.mean(values))) for values in found.values()]
 
 
 def variance_chance(rows: Sequence[Row]) -> float:
-    """Wilcoxon's chance that variances would be so much lower in so many repeats and costs if they were not."""
-    return signed_rank_chance([row["static"] - row["ours"] for row in rows]) if rows else 1.0
+    """Wilcoxon's chance that variances would be so much lower in so many repeats if they were not."""
+    ratios = variance_ratios(rows)
+    return signed_rank_chance([-float(np.log(ratio)) for ratio in ratios]) if ratios else 1.0
 
 
 def pooled_curve(repeats: Sequence[Repeat], method: str) -> Curve:
-    """Error against mean time over all repeats of a data set: way by way, or at even times if ways differ in number."""
+    """Error against mean time, to draw: way by way, mean over the repeats of a data set."""
     curves = [one.curve(method) for one in repeats]
-    if len({len(one.time) for one in curves}) > 1:
-        first, last = max(one.time[0] for one in curves), min(one.time[-1] for one in curves)
-        times = np.linspace(first, last, PLACES)
-        found = [[one.at(float(time)) for time in times] for one in curves]
-        curves = [
-            Curve(times, np.array([e.value for e in own]), np.array([e.standard_error for e in own])) for own in found
-        ]
-    time, value, error = (np.stack([getattr(one, part) for one in curves]) for part in ("time", "value", "error"))
-    return Curve(time.mean(axis=0), value.mean(axis=0), np.sqrt((error**2).sum(axis=0)) / len(curves))
-
-
-def rivals_ahead(repeats: Sequence[Repeat], ours: str, limit: float = 1.0) -> list[Row]:
-    """Points of rivals that lie below our speed-accuracy curve by more than `limit` standard errors."""
-    rows = []
-    for dataset, own in by_dataset(repeats).items():
-        if ours not in methods_of(own):
-            continue
-        curve = pooled_curve(own, ours)
-        for rival in methods_of(own, without=(*OURS, *BEYOND)):
-            found = points_below(curve, pooled_curve(own, rival), limit)
-            rows += [{"dataset": dataset, "method": rival, **asdict(point)} for point in found]
-    return rows
+    ways = min(len(one.time) for one in curves)
+    time, value, error = (
+        np.stack([getattr(one, part)[:ways] for one in curves]) for part in ("time", "value", "error")
+    )
+    between = value.std(axis=0, ddof=1) / np.sqrt(len(curves)) if len(curves) > 1 else np.zeros(ways)
+    return Curve(time.mean(axis=0), value.mean(axis=0), np.maximum(error.mean(axis=0), between))
 
 
 def ranking(repeats: Sequence[Repeat]) -> Ranking | None:
-    """Mean ranks by realised risk over data sets and costs, of methods that all data sets have."""
+    """Mean ranks by realised risk, a data set a block; of those with the most methods, so that rivals take part.
+
+    None where these are fewer than two data sets, or three methods.
+    """
     sets = by_dataset(repeats)
-    everywhere = set.intersection(*(set(methods_of(own, without=BEYOND)) for own in sets.values()))
-    names = sorted(everywhere)
-    losses = [
-        [float(np.mean([one.paid(name, index).mean() for one in own])) for name in names]
-        for own in sets.values()
-        for index in range(len(own[0].problem.costs))
-    ]
-    return rank_methods(names, losses) if len(losses) >= 2 and len(names) >= 3 else None
+    most = max(len(methods_of(own, without=BEYOND)) for own in sets.values())
+    full = [own for own in sets.values() if len(methods_of(own, without=BEYOND)) == most]
+    names = sorted(set.intersection(*(set(methods_of(own, without=BEYOND)) for own in full)))
+    if len(full) < 2 or len(names) < 3:
+        return None
+    return rank_methods(names, [[_relative_risk(own, name) for name in names] for own in full])
+
+
+def _relative_risk(repeats: Sequence[Repeat], method: str) -> float:
+    """Realised risk over all costs, each in units of what everybody pays there on average."""
+    found = []
+    for index in range(len(repeats[0].problem.costs)):
+        everybody = {name: np.mean([one.paid(name, index).mean() for one in repeats]) for name in methods_of(repeats)}
+        found.append(everybody[method] / np.mean(list(everybody.values())))
+    return float(np.mean(found))
 
 
 def by_dataset(repeats: Sequence[Repeat]) -> dict[str, list[Repeat]]:

@@ -83,12 +83,19 @@ def fit_rule(
 def fit_refined_rule(
     contest: Contest, method: Method, options: Options | None = None, *, statistic: Statistic | None = None
 ) -> FittedRule:
-    """Refined evidence, as sure as decisions let it be, and a rule on it."""
-    lesson = contest.lesson
+    """Refined evidence, as sure as decisions let it be, and a rule on it, all from what rules are fitted on.
+
+    How sure it may be is judged on validation sequences if a network knows the training ones, as the pipeline does.
+    """
+    lesson, held_out = contest.lesson, contest.validation
     ends = ends_of(lesson, contest.problem.horizon)
     refiner, honest = fit_refiner(evidence_of(lesson), lesson.labels, lengths=ends)
     first = _induced(contest, lesson, honest, method, options, statistic)
-    temperature = temperature_at_decisions(first, honest, lesson.labels, ends)
+    if contest.learned and contest.fit_on == "train":
+        judging, by = refiner.refine(evidence_of(held_out)), held_out
+    else:
+        judging, by = honest, lesson
+    temperature = temperature_at_decisions(first, judging, by.labels, ends_of(by, contest.problem.horizon))
     if temperature > 1.0:
         refiner, honest = refiner.cooled(temperature), honest / np.float32(temperature)
         first = _induced(contest, lesson, honest, method, options, statistic)

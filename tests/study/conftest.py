@@ -18,4 +18,4 @@ def batch_of(count, seed):
 def contest():
     problem = DecisionProblem.create(classes=2, horizon=12, penalty=10.0, costs=COSTS)
     parts = (batch_of(600, 1), batch_of(300, 2), batch_of(500, 3))
-    return Contest(*parts, prior=np.full(2, 0.5), problem=problem, seed=0)
+    return Contest(*parts, prior=np.full(2, 0.5), problem=problem, seed=0, rows=np.arange(500))

@@ -7,7 +7,8 @@ import pytest
 
 from firmbound.baselines.static_threshold import StaticSprt, sweep
 from firmbound.evaluation.risk import believed_risk, realised_risk
-from firmbound.study.contest import Outcome, chosen_ways, enter
+from firmbound.study.contest import Outcome, chosen_ways, enter, in_hindsight, outcome_of
+from firmbound.study.rules import fit_rule
 from firmbound.study.table import paid, rows_of
 
 
@@ -32,6 +33,22 @@ def test_ways_are_chosen_by_what_validation_sequences_paid(contest, static):
         ]
         assert static.paid_before[:, index] == pytest.approx(on_validation)
         assert chosen_ways(static, costs)[index] == int(np.argmin(on_validation))
+
+
+def test_the_rule_of_a_cost_is_that_cost_s(contest):
+    fitted = fit_rule(contest, "cfl")
+    assert chosen_ways(outcome_of(fitted, contest, 0.0), contest.problem.costs.tolist()) == [0, 1, 2]
+
+
+def test_hindsight_is_never_dearer(contest, static):
+    best = in_hindsight(static, contest)
+    for cost, mine, hindsight in zip(
+        contest.problem.costs.tolist(), *(chosen_ways(one, [1, 2, 3]) for one in (static, best)), strict=True
+    ):
+        told, known = (
+            paid(static, way, contest.test.labels, contest.problem, cost).mean() for way in (mine, hindsight)
+        )
+        assert known <= told
 
 
 def test_labels_of_test_sequences_change_no_choice(contest, static):

@@ -13,7 +13,7 @@ OPTIONS = FieldOptions(
     RivalTraining(epochs=4, learning_rate=0.01), thresholds=12, units=8, hidden=8, channels=8, kernels=84
 )
 EXPECTED = {
-    "thresholds": {"static", "tandem-threshold", "tapering", "fixed", "random"},
+    "thresholds": {"static", "static-in-hindsight", "posterior-threshold", "tapering", "fixed", "random"},
     "cfl": {"firmbound-cfl"},
     "gp": {"firmbound-gp"},
     "refined": {"firmbound-refined", "firmbound-memory"},
