@@ -79,11 +79,15 @@ def test_one_command_runs_what_it_needs_and_says_where_things_are(project):
 def test_the_table_has_every_way_of_every_method(project):
     table = pq.read_table(project.folder / "data" / "study" / "table.parquet").to_pylist()
     assert {row["method"] for row in table} >= GIVEN | LEARNED | {"optimum"}
+    times = {}
     for row in table:
-        group = project.folder / "data" / "baselines" / row["dataset"] / str(row["repeat"]) / f"{row['method']}.zarr"
-        opened = zarr.open_group(str(group), mode="r")
-        place = np.asarray(opened["settings"]).tolist().index(row["setting"])
-        assert row["mean_time"] == pytest.approx(np.asarray(opened["time"])[place].mean())
+        method = (row["dataset"], row["repeat"], row["method"])
+        if method not in times:
+            group = project.folder / "data" / "baselines" / method[0] / str(method[1]) / f"{method[2]}.zarr"
+            opened = zarr.open_group(str(group), mode="r")
+            means = np.asarray(opened["time"]).mean(axis=1)
+            times[method] = sorted(zip(np.asarray(opened["settings"]).tolist(), means.tolist(), strict=True))
+        assert any(s == row["setting"] and t == pytest.approx(row["mean_time"]) for s, t in times[method])
     chosen = [(r["dataset"], r["repeat"], r["method"], r["cost"]) for r in table if r["chosen"]]
     assert len(chosen) == len(set(chosen))
 
