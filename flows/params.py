@@ -56,8 +56,6 @@ def check_dataset_name(params: Params, dataset: str) -> str:
 
 
 def study_of(params: Params) -> Study:
-    if params.study is None:
-        raise ParameterError("study", "be given, to compare methods", "nothing", "Copy the section of params.yaml.")
     unknown = [name for name in params.study.datasets if name not in params.datasets]
     if unknown:
         raise ParameterError("study.datasets", f"be some of {params.datasets}", unknown)

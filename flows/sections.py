@@ -285,4 +285,4 @@ class Params(Section):
     evaluation: Evaluation
     tuning: Tuning
     report: Report
-    study: Study | None = None  # `make study` alone needs it
+    study: Study

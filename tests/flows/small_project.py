@@ -55,6 +55,29 @@ LEARNED = {
     "oblivious": False,
     "calibrate": True,
 }
+NETWORKS = {
+    "optimizer": "adam",
+    "learning_rate": 0.01,
+    "weight_decay": 0.0,
+    "batch": 100,
+    "updates": 20,
+    "dropout": 0.0,
+    "units": 8,
+    "hidden": 8,
+    "channels": 8,
+    "device": "cpu",
+}
+STUDY = {
+    "datasets": ["tiny2", "spoken"],
+    "repeats": 2,
+    "seed": 0,
+    "sequences": {"train": 500, "validation": 200, "test": 300},
+    "costs": [0.1, 1.0],
+    "thresholds": 8,
+    "kernels": 84,
+    "leave_out": ["minirocket", "calimera", "lstm-m", "tcn-transformer"],
+    "networks": NETWORKS,
+}
 SMALL = {
     "datasets": ["tiny2", "tiny3", "learned", "spoken"],
     "runner": {"kind": "threads", "workers": 2},
@@ -138,6 +161,7 @@ SMALL = {
     "evaluation": {"thresholds": 5, "calibration_limit": 0.2, "risk_gap_limit": 0.2},
     "tuning": {"seed": 0, "space": {"learned": "small"}},
     "report": {"trajectories": 5},
+    "study": STUDY,
 }
 SMALL["boundary"]["learned"] = dict(SMALL["boundary"]["tiny2"])
 SMALL["boundary"]["spoken"] = SMALL["boundary"]["tiny3"] | {"fit_on": "validation", "confidence": 0.5}

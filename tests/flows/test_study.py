@@ -8,32 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from tests.flows.small_project import SMALL, copy_project, stages_run
+from tests.flows.small_project import NETWORKS, SMALL, copy_project, stages_run
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
-NETWORKS = {
-    "optimizer": "adam",
-    "learning_rate": 0.01,
-    "weight_decay": 0.0,
-    "batch": 100,
-    "updates": 20,
-    "dropout": 0.0,
-    "units": 8,
-    "hidden": 8,
-    "channels": 8,
-    "device": "cpu",
-}
-STUDY = {
-    "datasets": ["tiny2", "spoken"],
-    "repeats": 2,
-    "seed": 0,
-    "sequences": {"train": 500, "validation": 200, "test": 300},
-    "costs": [0.1, 1.0],
-    "thresholds": 8,
-    "kernels": 84,
-    "leave_out": ["minirocket", "calimera", "lstm-m", "tcn-transformer"],
-    "networks": NETWORKS,
-}
 GIVEN = {
     "static",
     "firmbound-cfl",
@@ -51,7 +28,7 @@ LEARNED = {"gru-threshold", "gru-firmbound", "lstm-s", "earliest", "posterior-th
 def project(tmp_path_factory):
     """After one `make study` in a fresh folder."""
     project = copy_project(tmp_path_factory.mktemp("study"))
-    project.write(SMALL | {"datasets": ["tiny2", "spoken"], "study": STUDY})
+    project.write(SMALL | {"datasets": ["tiny2", "spoken"]})
     project.environment["PREFECT_HOME"] = str(project.folder / ".prefect")
     project.first = project.run("flows.pipeline", "study")
     return project
