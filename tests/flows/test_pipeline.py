@@ -334,7 +334,7 @@ def test_killed_training_goes_on_and_ends_as_it_would_have(project):
     undisturbed = (project.folder / "data" / "learned" / "tandem" / "network" / "arrays.safetensors").read_bytes()
     assert resumed == undisturbed
     project.write(params)
-    project.run("dvc", "checkout", "-f", "-q")
+    project.run("dvc", "checkout", "-f", "-q", "dvc.yaml")
     assert project.results() == before
 
 
@@ -363,7 +363,7 @@ def test_evidence_that_is_not_calibrated_makes_no_champion(project):
     assert len(found) == 2
     assert champion_version == first  # a new version that is not calibrated leaves the old champion
     project.write(params)
-    project.run("dvc", "checkout", "-f", "-q")
+    project.run("dvc", "checkout", "-f", "-q", "dvc.yaml")
     assert not stages_run(project.run("dvc", "repro").stdout)
 
 
