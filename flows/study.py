@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from prefect import flow, get_run_logger
 
 from firmbound.errors import FirmboundError, ParameterError
+from firmbound.evaluation.paired_tests import Ranking
 from firmbound.publishing import publish
 from firmbound.report import study_figures as figures
 from firmbound.report.page import Section, render_study
@@ -48,11 +49,12 @@ def study_flow(params: Params) -> None:
         for one in work_task(load_repeats, f"{dataset} outcomes").submit(dataset).result()
     ]
     rows = work_task(table_of, "table").submit(repeats).result()
-    found = work_task(findings_of, "findings").submit(repeats, rows).result()
+    ranks = ranking(repeats)
+    found = work_task(findings_of, "findings").submit(repeats, rows, ranks).result()
     with publish(DATA / "study") as folder:
         pq.write_table(pa.Table.from_pylist(rows), folder / "table.parquet")
         (folder / "findings.json").write_text(json.dumps(found, indent=1) + "\n")
-        write_page(folder, repeats, rows, found)
+        write_page(folder, sections_of(repeats, rows, found, ranks), found)
     run = log_study(study_of(params).model_dump(), found, DATA / "study")
     get_run_logger().info("study: logged as MLflow run %s", run)
     for row in found["ahead"][found["ours"]]:
@@ -70,12 +72,11 @@ def table_of(repeats: list[Repeat]) -> list[Row]:
     ]
 
 
-def findings_of(repeats: list[Repeat], rows: list[Row]) -> dict[str, Any]:
+def findings_of(repeats: list[Repeat], rows: list[Row], ranks: Ranking | None) -> dict[str, Any]:
     """All that the page says, as numbers."""
     chosen = spoken_for(repeats)
     differences = [row for ours in OURS for row in paid_differences(repeats, ours)]
     variances, sets = time_variances(repeats, chosen), by_dataset(repeats)
-    ranks = ranking(repeats)
     return {
         "ours": chosen,
         "datasets": list(sets),
@@ -142,7 +143,7 @@ def variance_row(dataset: str | None, variances: list[Row]) -> Row:
     }
 
 
-def sections_of(repeats: list[Repeat], rows: list[Row], found: dict[str, Any]) -> list[Section]:
+def sections_of(repeats: list[Repeat], rows: list[Row], found: dict[str, Any], ranks: Ranking | None) -> list[Section]:
     curves = {
         dataset: {method: pooled_curve(own, method) for method in methods_of(own) if method != "random"}
         for dataset, own in by_dataset(repeats).items()
@@ -177,15 +178,13 @@ def sections_of(repeats: list[Repeat], rows: list[Row], found: dict[str, Any]) -
         words = "Each point is one repeat and cost, at the same mean time."
         drawn = figures.variance_of_time(found["variances"])
         sections.append(Section("variance", "Variance of the hitting time", words, drawn))
-    ranks = ranking(repeats)
     if ranks is not None:
         words = f"Ranks by realised risk, a data set a block (Friedman p = {ranks.chance:.2g}); a bar joins equals."
         sections.insert(3, Section("ranks", "Ranks", words, figures.critical_difference(ranks)))
     return sections
 
 
-def write_page(folder: Path, repeats: list[Repeat], rows: list[Row], found: dict[str, Any]) -> None:
-    sections = sections_of(repeats, rows, found)
+def write_page(folder: Path, sections: list[Section], found: dict[str, Any]) -> None:
     (folder / "figures").mkdir()
     for section in sections:
         section.figure.savefig(folder / "figures" / f"{section.name}.png", dpi=130)

@@ -117,10 +117,15 @@ def _grid(reached: Floats, ends: Ints, count: int) -> Floats:
     return np.linspace(0.0, top, count)
 
 
-def running_lead(evidence: NDArray[Any]) -> Floats:
-    """Largest lead of the first class over the second so far, which is max_k min_l lambda_kl.  (n, T, K) -> (n, T)."""
+def lead(evidence: NDArray[Any]) -> Floats:
+    """Of the first class over the second at every step, which is max_k min_l lambda_kl.  (n, T, K) -> (n, T)."""
     top = np.partition(evidence, -2, axis=-1)[..., -2:]
-    return np.asarray(np.maximum.accumulate(top[..., 1] - top[..., 0], axis=1), dtype=np.float64)
+    return np.asarray(top[..., 1] - top[..., 0], dtype=np.float64)
+
+
+def running_lead(evidence: NDArray[Any]) -> Floats:
+    """The largest lead so far.  (n, T, K) -> (n, T)."""
+    return np.asarray(np.maximum.accumulate(lead(evidence), axis=1))
 
 
 def _decide(evidence: NDArray[Any], reached: Floats, ends: Ints, threshold: float) -> Decisions:

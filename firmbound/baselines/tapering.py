@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from firmbound.arrays import Floats, Ints
 from firmbound.baselines.fixed_time import decide_at
 from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of
+from firmbound.baselines.static_threshold import lead
 from firmbound.errors import InvalidInput
 from firmbound.posterior import posterior
 from firmbound.trajectories import Batch, Decisions
@@ -30,12 +31,6 @@ def tapering_threshold(horizon: int, magnitude: float, kappa: float) -> Floats:
     if not (np.isfinite(magnitude) and magnitude >= 0 and np.isfinite(kappa)):
         raise InvalidInput("magnitude", "be non-negative and finite, with a finite kappa", (magnitude, kappa))
     return np.asarray(magnitude * (1.0 - np.arange(1, horizon + 1) / horizon) ** np.exp(kappa))
-
-
-def lead(evidence: NDArray[Any]) -> Floats:
-    """Of the first class over the second, at every step.  (n, T, K) -> (n, T)."""
-    top = np.partition(evidence, -2, axis=-1)[..., -2:]
-    return np.asarray(top[..., 1] - top[..., 0], dtype=np.float64)
 
 
 def decide(evidence: NDArray[Any], thresholds: Floats, ends: Ints) -> Decisions:

@@ -127,9 +127,11 @@ def rivals_ahead(repeats: Sequence[Repeat], ours: str, limit: float = 1.0) -> li
     for dataset, own in by_dataset(repeats).items():
         if ours not in methods_of(own):
             continue
+        fronts = [_front_of(one, ours) for one in own]
         for rival in methods_of(own, without=(*OURS, *BEYOND)):
             for way in range(min(len(one.outcomes[rival].settings) for one in own)):
-                met = [found for one in own if (found := _errors_apart(one, ours, rival, way)) is not None]
+                pairs = zip(own, fronts, strict=True)
+                met = [found for one, front in pairs if (found := _errors_apart(one, front, rival, way)) is not None]
                 if len(met) < len(own):
                     continue
                 apart = over_repeats([found[0] for found in met], [one.rows for one in own])
@@ -140,11 +142,11 @@ def rivals_ahead(repeats: Sequence[Repeat], ours: str, limit: float = 1.0) -> li
     return rows
 
 
-def _errors_apart(one: Repeat, ours: str, rival: str, way: int) -> tuple[Floats, float, float] | None:
+def _errors_apart(one: Repeat, front: Front, rival: str, way: int) -> tuple[Floats, float, float] | None:
     """(n,) our error less a rival's, weighted so that the mean is that of macro errors; its mean time and error."""
     theirs = one.outcomes[rival].decisions(way)
     time = float(theirs.time.mean())
-    mixed = _wrong_at(one, ours, time)
+    mixed = front.wrong_at(time)
     if mixed is None:
         return None
     counts = np.bincount(one.labels, minlength=one.problem.classes)
@@ -153,18 +155,29 @@ def _errors_apart(one: Repeat, ours: str, rival: str, way: int) -> tuple[Floats,
     return weights * mixed - wrong, time, float(wrong.mean())
 
 
-def _wrong_at(one: Repeat, method: str, time: float) -> Floats | None:
-    """(n,) chance of an error when tossing a coin between the two ways around a mean time; None before the first."""
-    ways = sorted(one.ways(method), key=lambda way: float(way.time.mean()))
-    times = np.array([float(way.time.mean()) for way in ways])
-    wrong: list[Floats] = [(way.label != one.labels).astype(np.float64) for way in ways]
-    if time < times[0]:
-        return None
-    if time >= times[-1]:
-        return np.asarray(wrong[-1])
-    behind = int(np.searchsorted(times, time, side="right"))
-    share = (time - times[behind - 1]) / (times[behind] - times[behind - 1])
-    return np.asarray((1 - share) * wrong[behind - 1] + share * wrong[behind], dtype=np.float64)
+@dataclass(frozen=True)
+class Front:
+    """A method's ways on the sequences of a repeat: mean times (S,) in ascending order, wrong (S, n) as 0 or 1."""
+
+    times: Floats
+    wrong: Floats
+
+    def wrong_at(self, time: float) -> Floats | None:
+        """(n,) chance of an error when tossing a coin between the ways around a mean time; None before the first."""
+        if time < self.times[0]:
+            return None
+        if time >= self.times[-1]:
+            return np.asarray(self.wrong[-1])
+        behind = int(np.searchsorted(self.times, time, side="right"))
+        share = (time - self.times[behind - 1]) / (self.times[behind] - self.times[behind - 1])
+        return np.asarray((1 - share) * self.wrong[behind - 1] + share * self.wrong[behind], dtype=np.float64)
+
+
+def _front_of(one: Repeat, method: str) -> Front:
+    outcome = one.outcomes[method]
+    times = outcome.time.mean(axis=1)
+    order = np.argsort(times, kind="stable")
+    return Front(times[order], (outcome.label[order] != one.labels).astype(np.float64))
 
 
 def time_variances(repeats: Sequence[Repeat], ours: str) -> list[Row]:
@@ -228,16 +241,17 @@ def ranking(repeats: Sequence[Repeat]) -> Ranking | None:
     names = sorted(set.intersection(*(set(methods_of(own, without=BEYOND)) for own in full)))
     if len(full) < 2 or len(names) < 3:
         return None
-    return rank_methods(names, [[_relative_risk(own, name) for name in names] for own in full])
+    risks = [_relative_risks(own) for own in full]
+    return rank_methods(names, [[own[name] for name in names] for own in risks])
 
 
-def _relative_risk(repeats: Sequence[Repeat], method: str) -> float:
-    """Realised risk over all costs, each in units of what everybody pays there on average."""
-    found = []
-    for index in range(len(repeats[0].problem.costs)):
-        everybody = {name: np.mean([one.paid(name, index).mean() for one in repeats]) for name in methods_of(repeats)}
-        found.append(everybody[method] / np.mean(list(everybody.values())))
-    return float(np.mean(found))
+def _relative_risks(repeats: Sequence[Repeat]) -> dict[str, float]:
+    """Of every method the realised risk over all costs, each in units of what everybody pays there on average."""
+    names, costs = methods_of(repeats), range(len(repeats[0].problem.costs))
+    risks = np.array(
+        [[np.mean([one.paid(name, index).mean() for one in repeats]) for index in costs] for name in names]
+    )
+    return dict(zip(names, (risks / risks.mean(axis=0)).mean(axis=1).tolist(), strict=True))
 
 
 def by_dataset(repeats: Sequence[Repeat]) -> dict[str, list[Repeat]]:
