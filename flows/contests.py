@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from firmbound.arrays import Ints
+from firmbound.arrays import Floats, Ints
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.costs import DecisionProblem
@@ -17,40 +18,66 @@ from firmbound.oracle import Oracle, solve_gaussian
 from firmbound.store import TrajectoryStore
 from firmbound.study.contest import Contest
 from firmbound.trajectories import Batch
+from flows.outcomes import has_evidence, load_evidence, save_evidence
 from flows.params import SPLITS, GeneratedFeatures, LearnedEvidence, Params, study_of
 from flows.stage import stage_folder
 from flows.stored_scaling import scaling_of
 
 if TYPE_CHECKING:
     from firmbound.study.field import FieldOptions
+    from firmbound.study.learned_evidence import TandemOptions
 
 # More than any repeat has.
 GENERATED = 10**9
 
 
-def contest_of(dataset: str, params: Params, repeat: int) -> Contest:
-    """The sequences of a repeat, with evidence as the data set's sections have it, and a problem with all costs."""
-    study = study_of(params)
-    seed = study.seed + repeat
-    parts = {split: sequences_of(dataset, split, params, seed) for split in SPLITS}
-    prior = prior_of(dataset, params)
-    section, started = params.tandem[dataset], time.perf_counter()
-    learned = isinstance(section, LearnedEvidence)
-    if isinstance(section, LearnedEvidence):
-        parts = with_learned_evidence(parts, prior, section, seed)
+def contest_of(dataset: str, params: Params, repeat: int, folder: Path) -> Contest:
+    """The sequences of a repeat, with evidence as the data set's sections have it, and a problem with all costs.
+
+    Learned evidence is read from the repeat's folder, where `learn_evidence` has put it.
+    """
+    seed = study_of(params).seed + repeat
+    parts = parts_of(dataset, params, seed)
+    learned, seconds = isinstance(params.tandem[dataset], LearnedEvidence), 0.0
+    if learned:
+        parts, seconds = load_evidence(folder, parts)
     given = parts["test"].evidence if parts["test"].evidence is not None else parts["test"].features
     assert given is not None  # a Batch has one of the two
     problem = problem_of(params, dataset, classes=parts["train"].classes, horizon=given.shape[1])
     return Contest(
         **parts,
-        prior=prior,
+        prior=prior_of(dataset),
         problem=problem,
         seed=seed,
         rows=rows_of(dataset, params, seed, len(parts["test"].labels)),
         fit_on=params.boundary[dataset].fit_on,
         learned=learned,
-        evidence_seconds=time.perf_counter() - started if learned else 0.0,
+        evidence_seconds=seconds,
     )
+
+
+def learn_evidence(dataset: str, params: Params, repeat: int, folder: Path) -> None:
+    """Train the repeat's network, where evidence is learned, and keep what it says of all sequences."""
+    section, seed = params.tandem[dataset], study_of(params).seed + repeat
+    if isinstance(section, LearnedEvidence) and not has_evidence(folder):
+        from firmbound.study.learned_evidence import with_learned_evidence
+
+        started = time.perf_counter()
+        learned = with_learned_evidence(
+            parts_of(dataset, params, seed), prior_of(dataset), tandem_options(section), seed
+        )
+        save_evidence(folder, learned, time.perf_counter() - started)
+
+
+def tandem_options(section: LearnedEvidence) -> TandemOptions:
+    from firmbound.study.learned_evidence import TandemOptions
+
+    network, training = section.options()
+    return TandemOptions(network, training, section.oblivious, section.calibrate)
+
+
+def parts_of(dataset: str, params: Params, seed: int) -> dict[str, Batch]:
+    return {split: sequences_of(dataset, split, params, seed) for split in SPLITS}
 
 
 def rows_of(dataset: str, params: Params, seed: int, count: int) -> Ints:
@@ -103,42 +130,18 @@ def drawn_rows(count: int, most: int, seed: int) -> Ints:
     return np.asarray(np.sort(np.random.default_rng(seed).permutation(count)[:most]))
 
 
-def prior_of(dataset: str, params: Params) -> Any:
-    store = TrajectoryStore(stage_folder(dataset, "features") / "train.zarr")
-    return np.array(store.description.prior)
+def prior_of(dataset: str) -> Floats:
+    return np.array(TrajectoryStore(stage_folder(dataset, "features") / "train.zarr").description.prior)
 
 
-def with_learned_evidence(parts: dict[str, Batch], prior: Any, section: LearnedEvidence, seed: int) -> dict[str, Batch]:
-    """Evidence of a network that is trained for this repeat."""
-    from firmbound.tandem.data import ArraySource
-    from firmbound.tandem.model import fit_tandem_from
-
-    network, training = section.options()
-    sources = {
-        split: ArraySource.of(parts[split].features, parts[split].labels, parts[split].classes, parts[split].lengths)  # type: ignore[arg-type]
-        for split in ("train", "validation")
-    }
-    batch = min(training.batch, len(parts["train"].labels))
-    model = fit_tandem_from(
-        sources["train"],
-        sources["validation"],
-        prior,
-        network,
-        replace(training, seed=seed, batch=batch),
-        oblivious=section.oblivious,
-        calibrate=section.calibrate,
-    )
-    return {split: replace(part, evidence=model.evidence(part.features)) for split, part in parts.items()}  # type: ignore[arg-type]
-
-
-def oracle_of(dataset: str, params: Params, problem: DecisionProblem) -> Oracle | None:
-    """The exact optimum, for Gaussian problems of two or three classes whose evidence is exact."""
+def optimum_of(dataset: str, params: Params, problem: DecisionProblem) -> Callable[[], Oracle] | None:
+    """How to find the exact optimum, for Gaussian problems of two or three classes whose evidence is exact."""
     section = params.features[dataset]
     drawn = section.problem("train") if isinstance(section, GeneratedFeatures) else None
     learned = isinstance(params.tandem[dataset], LearnedEvidence)
     if learned or not isinstance(drawn, GaussianProblem) or drawn.classes > 3:
         return None
-    return solve_gaussian(drawn, costs=problem.costs, penalty=problem.penalty, delay=problem.delay)
+    return lambda: solve_gaussian(drawn, costs=problem.costs, penalty=problem.penalty, delay=problem.delay)
 
 
 def field_options(dataset: str, params: Params, sequences: int) -> FieldOptions:
@@ -150,7 +153,8 @@ def field_options(dataset: str, params: Params, sequences: int) -> FieldOptions:
     named = ("optimizer", "learning_rate", "weight_decay", "dropout", "device")
     batch = min(networks.batch, sequences)
     epochs = -(-networks.updates * batch // sequences)
-    own = params.boundary[dataset].options()
+    boundary = params.boundary[dataset]
+    own = boundary.options()
     return FieldOptions(
         training=RivalTraining(batch=batch, epochs=epochs, **{name: getattr(networks, name) for name in named}),
         thresholds=study.thresholds,
@@ -160,4 +164,6 @@ def field_options(dataset: str, params: Params, sequences: int) -> FieldOptions:
         kernels=study.kernels,
         convex=own if isinstance(own, ConvexOptions) else None,
         process=own if isinstance(own, ProcessOptions) else None,
+        method=boundary.method,
+        tandem=tandem_options(study.tandem) if study.tandem is not None else None,
     )

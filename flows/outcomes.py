@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,15 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from firmbound.baselines.rival import evidence_of
 from firmbound.costs import DecisionProblem
+from firmbound.publishing import publish
 from firmbound.study.contest import Contest, Outcome
-from firmbound.study.findings import Repeat
+from firmbound.study.repeats import Repeat
+from firmbound.trajectories import Batch
 from flows.stage import DATA
 
-PROBLEM, TRUTH, DONE = "problem.json", "truth.zarr", "done.json"
+PROBLEM, TRUTH, DONE, EVIDENCE = "problem.json", "truth.zarr", "done.json", "evidence.zarr"
 
 
 def baselines_folder(dataset: str) -> Path:
@@ -41,6 +45,24 @@ def save_truth(folder: Path, contest: Contest) -> None:
     (folder / PROBLEM).write_text(json.dumps(about) + "\n")
 
 
+def save_evidence(folder: Path, parts: Mapping[str, Batch], seconds: float) -> None:
+    """Learned evidence of all splits, as a whole or not at all; kept until the repeat is finished."""
+    arrays = {split: evidence_of(part) for split, part in parts.items()}
+    with publish(folder / EVIDENCE) as store:
+        _save(store, {**arrays, "seconds": np.array([seconds])})
+
+
+def has_evidence(folder: Path) -> bool:
+    return (folder / EVIDENCE).exists()
+
+
+def load_evidence(folder: Path, parts: Mapping[str, Batch]) -> tuple[dict[str, Batch], float]:
+    """The same splits with the evidence that was learned, and the seconds that it took."""
+    group = zarr.open_group(str(folder / EVIDENCE), mode="r")
+    found = {split: replace(part, evidence=np.asarray(group[split])) for split, part in parts.items()}
+    return found, float(np.asarray(group["seconds"])[0])
+
+
 def save_outcome(path: Path, outcome: Outcome) -> None:
     _save(path, outcome.arrays())
 
@@ -59,13 +81,14 @@ def load_outcome(path: Path) -> Outcome:
 def load_repeats(dataset: str) -> list[Repeat]:
     """All repeats of a data set that has been studied."""
     found = []
-    for folder in sorted(baselines_folder(dataset).iterdir(), key=lambda one: int(one.name)):
+    repeats = [folder for folder in baselines_folder(dataset).iterdir() if folder.name.isdecimal()]
+    for folder in sorted(repeats, key=lambda one: int(one.name)):
         about = json.loads((folder / PROBLEM).read_text())
         named = ("classes", "horizon", "penalty", "costs", "delay")
         problem = DecisionProblem.create(**{name: about[name] for name in named})
         truth = zarr.open_group(str(folder / TRUTH), mode="r")
         labels, rows = (np.asarray(truth[name]).astype(np.int64) for name in ("labels", "rows"))
-        methods = json.loads((folder / DONE).read_text())
-        outcomes = {method: load_outcome(folder / f"{method}.zarr") for method in methods}
-        found.append(Repeat(dataset, int(folder.name), labels, rows, problem, outcomes))
+        done = json.loads((folder / DONE).read_text())
+        outcomes = {method: load_outcome(folder / f"{method}.zarr") for method in done["methods"]}
+        found.append(Repeat(dataset, int(folder.name), labels, rows, problem, outcomes, done["failed"]))
     return found

@@ -12,8 +12,9 @@ from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.errors import InvalidInput, ParameterError
 from firmbound.tandem.options import check_sizes
 from flows.recorded_sections import RecordedFeatures, VideoFeatures
-from flows.sections import SPLITS, Evaluation, GeneratedFeatures, GivenEvidence, LearnedEvidence, Params, Runner
+from flows.sections import SPLITS, Evaluation, GeneratedFeatures, Params, Runner
 from flows.study_section import GROUPS, HEADS, Study
+from flows.tandem_section import GivenEvidence, LearnedEvidence
 
 __all__ = [
     "SPLITS",
@@ -30,7 +31,7 @@ __all__ = [
     "study_of",
 ]
 # Beside the data sets' folders below data/.
-TAKEN_NAMES = ("sources", "baselines", "study")
+TAKEN_NAMES = ("sources", "baselines", "experiments", "study")
 
 
 def read_params(path: str | Path = "params.yaml") -> Params:

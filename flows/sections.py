@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from firmbound.continuation.convex import ConvexOptions, ConvexStatistic
 from firmbound.continuation.gaussian_process import ProcessOptions, ProcessSolver
@@ -15,17 +15,9 @@ from firmbound.costs import DecisionProblem
 from firmbound.datasets import GeneratedProblem, autoregressive, gaussian, oscillating
 from firmbound.devices import Device
 from firmbound.refinement.options import Inputs, Refine, RefinementOptions
-from firmbound.tandem.options import (
-    Activation,
-    Integrator,
-    NetworkOptions,
-    Optimizer,
-    RatioLoss,
-    Schedule,
-    TrainingOptions,
-)
 from flows.recorded_sections import ArchiveFeatures, ArrayFeatures, DigitsFeatures, Section, VideoFeatures
 from flows.study_section import Study
+from flows.tandem_section import Tandem
 
 SPLITS = ("train", "validation", "test")
 
@@ -101,64 +93,6 @@ Features = Annotated[
     | VideoFeatures,
     Field(discriminator="kind"),
 ]
-
-
-class Network(Section):
-    """The keys of NetworkOptions, all of them."""
-
-    integrator: Integrator
-    order: NonNegativeInt
-    projection: PositiveInt
-    activation: Activation
-    hidden: PositiveInt
-    output_activation: Activation
-    blocks: PositiveInt
-    heads: PositiveInt
-    feed_forward: PositiveInt
-    units: PositiveInt
-    dropout: Annotated[float, Field(ge=0, lt=1)]
-
-
-class Training(Section):
-    """The keys of TrainingOptions, all of them."""
-
-    optimizer: Optimizer
-    learning_rate: PositiveFloat
-    weight_decay: NonNegativeFloat
-    batch: PositiveInt
-    epochs: PositiveInt
-    ratio_loss: RatioLoss
-    ratio_weight: NonNegativeFloat
-    multiplet_weight: NonNegativeFloat
-    schedule: Schedule
-    clip: PositiveFloat | None
-    patience: PositiveInt | None
-    shift: NonNegativeInt
-    noise: NonNegativeFloat
-    offset: NonNegativeFloat
-    mask: NonNegativeInt
-    device: Device
-    seed: NonNegativeInt
-
-
-class GivenEvidence(Section):
-    """The features' store holds evidence already."""
-
-    evidence: Literal["given"]
-
-
-class LearnedEvidence(Section):
-    evidence: Literal["learned"]
-    network: Network
-    training: Training
-    oblivious: bool
-    calibrate: bool
-
-    def options(self) -> tuple[NetworkOptions, TrainingOptions]:
-        return NetworkOptions(**self.network.model_dump()), TrainingOptions(**self.training.model_dump())
-
-
-Tandem = Annotated[GivenEvidence | LearnedEvidence, Field(discriminator="evidence")]
 
 
 class Refinement(Section):

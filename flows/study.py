@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,30 +12,33 @@ from prefect import flow, get_run_logger
 from firmbound.errors import FirmboundError, ParameterError
 from firmbound.evaluation.paired_tests import Ranking
 from firmbound.publishing import publish
-from firmbound.report import study_figures as figures
-from firmbound.report.page import Section, render_study
 from firmbound.study.findings import (
     LEVEL,
     OURS,
-    Repeat,
-    by_dataset,
+    SHARES,
+    beside_static,
     cheaper_rivals,
-    methods_of,
-    over_repeats,
+    errors_at_points_of,
+    errors_at_shares,
     paid_differences,
-    pooled_curve,
     ranking,
     rivals_ahead,
     time_variances,
     variance_chance,
     variance_ratios,
 )
+from firmbound.study.repeats import Repeat, by_dataset, having, methods_of, over_repeats
 from firmbound.study.table import Row, rows_of
+from flows.experiments import FOLDER, TABLE
 from flows.outcomes import load_repeats
 from flows.params import Params, read_params, study_of
 from flows.runners import work_task
 from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
+from flows.study_page import sections_of, write_page
 from flows.study_tracking import log_study
+
+# Classifiers that took part with a threshold and under our rule.
+BELIEVERS = ("gru", "minirocket", "tandem")
 
 
 @flow(name="study", flow_run_name="study of {params.study.datasets}")
@@ -51,10 +53,12 @@ def study_flow(params: Params) -> None:
     rows = work_task(table_of, "table").submit(repeats).result()
     ranks = ranking(repeats)
     found = work_task(findings_of, "findings").submit(repeats, rows, ranks).result()
+    tried = pq.read_table(FOLDER / TABLE).to_pylist()
+    steady = [row for row in found["variances"] if row["rule"] == found["ours"]]
     with publish(DATA / "study") as folder:
         pq.write_table(pa.Table.from_pylist(rows), folder / "table.parquet")
         (folder / "findings.json").write_text(json.dumps(found, indent=1) + "\n")
-        write_page(folder, sections_of(repeats, rows, found, ranks), found)
+        write_page(folder, sections_of(repeats, rows, steady, ranks, tried), found)
     run = log_study(study_of(params).model_dump(), found, DATA / "study")
     get_run_logger().info("study: logged as MLflow run %s", run)
     for row in found["ahead"][found["ours"]]:
@@ -76,21 +80,36 @@ def findings_of(repeats: list[Repeat], rows: list[Row], ranks: Ranking | None) -
     """All that the page says, as numbers."""
     chosen = spoken_for(repeats)
     differences = [row for ours in OURS for row in paid_differences(repeats, ours)]
-    variances, sets = time_variances(repeats, chosen), by_dataset(repeats)
+    sets = by_dataset(repeats)
+    variances = {ours: time_variances(repeats, ours) for ours in OURS if ours in methods_of(repeats)}
     return {
         "ours": chosen,
         "datasets": list(sets),
-        "repeats": max(len(own) for own in sets.values()),
-        "methods": sorted({method for one in repeats for method in one.outcomes}),
+        "repeats": {dataset: len(own) for dataset, own in sets.items()},
+        "methods": methods_of(repeats),
+        "failed": [
+            {"dataset": one.dataset, "repeat": one.repeat, "method": method, "why": why}
+            for one in repeats
+            for method, why in one.failed.items()
+        ],
         "cheaper": {ours: cheaper_rivals([row for row in differences if row["ours"] == ours]) for ours in OURS},
         "ahead": {ours: [told(row) for row in rivals_ahead(repeats, ours)] for ours in OURS},
+        "beside_static": [row for ours in OURS[:2] for row in beside_static(repeats, ours)],
+        "same_beliefs": [row for own in sets.values() for row in same_beliefs(own)],
+        "shares": list(SHARES),
+        "errors_at_shares": {
+            dataset: {method: errors_at_shares(own, method) for method in methods_of(own)}
+            for dataset, own in sets.items()
+        },
         "differences": differences,
         "paid": {
             dataset: paid_table(own, rows, [row for row in differences if row["ours"] == chosen])
             for dataset, own in sets.items()
         },
-        "variance": [variance_row(dataset, variances) for dataset in sets] + [variance_row(None, variances)],
-        "variances": variances,
+        "variance": [
+            variance_row(dataset, ours, found) for ours, found in variances.items() for dataset in (*sets, None)
+        ],
+        "variances": [row | {"rule": ours} for ours, found in variances.items() for row in found],
         "ranks": None if ranks is None else dict(zip(ranks.names, ranks.ranks.tolist(), strict=True)),
     }
 
@@ -112,28 +131,58 @@ def told(row: Row) -> Row:
     }
 
 
+def same_beliefs(repeats: list[Repeat]) -> list[Row]:
+    """Our rule and a threshold on the same classifier's beliefs: what the rule helps, whatever the network.
+
+    behind: points of the threshold at which our rule errs more, by more than so many standard errors.
+    """
+    rows = []
+    for name in BELIEVERS:
+        points = errors_at_points_of(f"{name}-threshold", repeats, f"{name}-firmbound")
+        if points:
+            apart = [(row["ours"] - row["rival"], row["error"]) for row in points]
+            behind = {limit: sum(more > limit * error for more, error in apart) for limit in (1, 2)}
+            rows.append(
+                {
+                    "dataset": repeats[0].dataset,
+                    "classifier": name,
+                    "points": len(points),
+                    "behind": behind[1],
+                    "far_behind": behind[2],
+                    "mean_difference": float(np.mean([more for more, _ in apart])),
+                    "largest_difference": max(more for more, _ in apart),
+                }
+            )
+    return rows
+
+
 def paid_table(repeats: list[Repeat], rows: list[Row], differences: list[Row]) -> dict[str, Any]:
-    """Realised risk of every method at every cost, over all repeats of a data set; whether it differs from ours."""
+    """Realised risk of every method at every cost, over all its repeats on a data set; whether it differs from ours."""
     dataset, costs = repeats[0].dataset, repeats[0].problem.costs.tolist()
     beyond = {
         (row["rival"], row["cost"]) for row in differences if row["dataset"] == dataset and row["corrected"] < LEVEL
     }
     lines = []
     for method in methods_of(repeats):
-        cells = []
+        cells, those = [], having(repeats, method)
         for index, cost in enumerate(costs):
-            found = over_repeats([one.paid(method, index) for one in repeats], [one.rows for one in repeats])
+            found = over_repeats([one.paid(method, index) for one in those], [one.rows for one in those])
             cells.append({"risk": found.value, "error": found.standard_error, "differs": (method, cost) in beyond})
-        own = [row["training_seconds"] for row in rows if (row["dataset"], row["method"]) == (dataset, method)]
-        lines.append({"method": method, "seconds": float(np.mean(own)), "cells": cells})
+        own = [row for row in rows if (row["dataset"], row["method"]) == (dataset, method)]
+        means = {
+            name: float(np.mean([row[name] for row in own]))
+            for name in ("training_seconds", "step_ms_p50", "step_ms_p99")
+        }
+        lines.append({"method": method, "repeats": len(those), "cells": cells, **means})
     return {"costs": costs, "lines": sorted(lines, key=lambda line: sum(cell["risk"] for cell in line["cells"]))}
 
 
-def variance_row(dataset: str | None, variances: list[Row]) -> Row:
+def variance_row(dataset: str | None, ours: str, variances: list[Row]) -> Row:
     own = [row for row in variances if dataset in (None, row["dataset"])]
     ratios = variance_ratios(own)
     return {
         "dataset": dataset or "all",
+        "ours": ours,
         "repeats": len(ratios),
         "ratio": float(np.exp(np.mean(np.log(ratios)))) if ratios else None,
         "lower": sum(ratio < 1 for ratio in ratios),
@@ -141,54 +190,6 @@ def variance_row(dataset: str | None, variances: list[Row]) -> Row:
         "errs_less": sum(row["error"] <= row["static_error"] for row in own),
         "pairs": len(own),
     }
-
-
-def sections_of(repeats: list[Repeat], rows: list[Row], found: dict[str, Any], ranks: Ranking | None) -> list[Section]:
-    curves = {
-        dataset: {method: pooled_curve(own, method) for method in methods_of(own) if method != "random"}
-        for dataset, own in by_dataset(repeats).items()
-    }
-    sections = [
-        Section(
-            "speed_accuracy",
-            "Speed and accuracy",
-            "Error against mean number of observations: lower left is better. Bands and bars are one standard error.",
-            figures.speed_accuracy_curves(curves),
-        ),
-        Section(
-            "realised_risk",
-            "Realised risk",
-            "What decisions cost, relative to the best static threshold on the same evidence: below 0 is cheaper.",
-            figures.risks_by_cost(rows, "realised_risk"),
-        ),
-        Section(
-            "aapr",
-            "Believed risk",
-            "What methods believe that they pay. Where beliefs are not calibrated, this is too good to be true.",
-            figures.risks_by_cost(rows, "aapr"),
-        ),
-        Section(
-            "tapering",
-            "Thresholds that sink by hand",
-            "The rivals of the ablation: concave, straight and convex.",
-            figures.tapering_curves(),
-        ),
-    ]
-    if found["variances"]:
-        words = "Each point is one repeat and cost, at the same mean time."
-        drawn = figures.variance_of_time(found["variances"])
-        sections.append(Section("variance", "Variance of the hitting time", words, drawn))
-    if ranks is not None:
-        words = f"Ranks by realised risk, a data set a block (Friedman p = {ranks.chance:.2g}); a bar joins equals."
-        sections.insert(3, Section("ranks", "Ranks", words, figures.critical_difference(ranks)))
-    return sections
-
-
-def write_page(folder: Path, sections: list[Section], found: dict[str, Any]) -> None:
-    (folder / "figures").mkdir()
-    for section in sections:
-        section.figure.savefig(folder / "figures" / f"{section.name}.png", dpi=130)
-    (folder / "index.html").write_text(render_study(found, sections))
 
 
 def run() -> None:

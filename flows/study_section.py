@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from firmbound.devices import Device
 from firmbound.tandem.options import Optimizer
 from flows.recorded_sections import Section
+from flows.tandem_section import LearnedEvidence
 
 # What may be left out: names of firmbound.study.field, which needs torch to be asked.
 GROUPS = (
@@ -16,6 +17,7 @@ GROUPS = (
     "cfl",
     "gp",
     "refined",
+    "tandem",
     "gru",
     "minirocket",
     "lstm-s",
@@ -25,6 +27,8 @@ GROUPS = (
     "calimera",
     "optimum",
 )
+# Those that decide on the data set's own evidence: they take part in every repeat.
+ON_EVIDENCE = ("thresholds", "cfl", "gp", "refined", "optimum")
 # Of the TCN-Transformer.
 HEADS = 4
 
@@ -52,11 +56,28 @@ class StudyNetworks(Section):
     device: Device
 
 
+class Experiments(Section):
+    """What rules are worth on the paper's Gaussian problems, whose optimum is known: by sequences and by options.
+
+    sizes: numbers of training sequences; sequences: of the other experiments; fresh: that rules are judged on.
+    """
+
+    sizes: Annotated[list[Annotated[int, Field(ge=100)]], Field(min_length=1)]
+    sequences: Annotated[int, Field(ge=100)]
+    fresh: PositiveInt
+    repeats: PositiveInt
+
+
 class Study(Section):
-    """costs: in units of penalty / horizon, at most twice that. kernels: of MiniRocket."""
+    """costs: in units of penalty / horizon, at most twice that. kernels: of MiniRocket.
+
+    rival_repeats: so many of the repeats have methods that train networks of their own. tandem: the network that learns
+    evidence where it is given, beside it. search: the file of params/search that rivals' options are searched in.
+    """
 
     datasets: Annotated[list[str], Field(min_length=1)]
     repeats: PositiveInt
+    rival_repeats: PositiveInt
     seed: NonNegativeInt
     sequences: StudySequences
     costs: Annotated[list[PositiveFloat], Field(min_length=1)]
@@ -64,3 +85,6 @@ class Study(Section):
     kernels: Annotated[int, Field(ge=84)]
     leave_out: list[str]
     networks: StudyNetworks
+    search: str | None
+    tandem: LearnedEvidence | None
+    experiments: Experiments

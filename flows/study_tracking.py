@@ -27,5 +27,5 @@ def study_metrics(found: dict[str, Any]) -> dict[str, float]:
     for ours, rows in found["ahead"].items():
         numbers[f"rivals_ahead.{ours}"] = float(len(rows))
         numbers[f"rivals_cheaper.{ours}"] = float(len(found["cheaper"][ours]))
-    ratios = {row["dataset"]: row["ratio"] for row in found["variance"] if row["ratio"] is not None}
-    return numbers | {f"time_variance_ratio.{dataset}": ratio for dataset, ratio in ratios.items()}
+    ratios = {f"{row['ours']}.{row['dataset']}": row["ratio"] for row in found["variance"] if row["ratio"] is not None}
+    return numbers | {f"time_variance_ratio.{name}": ratio for name, ratio in ratios.items()}

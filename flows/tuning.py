@@ -4,10 +4,7 @@ python -m flows.tuning <dataset> [trials]     goes on where the last search of t
 """
 
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import optuna
@@ -22,6 +19,7 @@ from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from flows.params import Params, check_dataset_name, read_params
 from flows.params_file import replace_section
+from flows.processes import in_process, processes
 from flows.progress import progress
 from flows.runners import make_task_runner, work_task
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
@@ -47,12 +45,12 @@ def tuning_flow(dataset: str, params: Params, trials: int | None = None) -> None
     close_left_open(study)
     close_runs(dataset)
     before, drawn = finished(study), len(study.get_trials(deepcopy=False))
+    what = f"{dataset}: {space.trials} trials, {before} of them done before"
     # A process for each worker: torch draws initial weights and dropout from one stream a process.
-    pool = ProcessPoolExecutor(params.runner.workers, get_context("spawn"), initializer=keep_to_one_core)
-    with pool, progress(f"{dataset}: {space.trials} trials, {before} of them done before") as advance:
+    with processes(params.runner.workers) as pool, progress(what) as advance:
+        trial, seed = work_task(in_process, f"{dataset} trial"), params.tuning.seed + drawn
         futures = [
-            work_task(await_trial, f"{dataset} trial").submit(pool, dataset, space, params.tuning.seed + drawn + number)
-            for number in range(space.trials - before)
+            trial.submit(pool, run_trial, dataset, space, seed + number) for number in range(space.trials - before)
         ]
         for done, future in enumerate(futures, start=before + 1):
             future.result()
@@ -91,22 +89,6 @@ def close_runs(dataset: str) -> None:
     client = connect()
     for run in unfinished_runs(client, {"dataset": dataset, "stage": "tuning"}):
         client.set_terminated(run.info.run_id, "KILLED")
-
-
-def keep_to_one_core() -> None:
-    """Trials run side by side, so each keeps to one core."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def await_trial(pool: ProcessPoolExecutor, dataset: str, space: SearchSpace, seed: int) -> None:
-    try:
-        pool.submit(run_trial, dataset, space, seed).result()
-    except BrokenProcessPool:
-        raise TuningError(
-            "The process of a trial ended without a word. Start again to go on with the search."
-        ) from None
 
 
 def run_trial(dataset: str, space: SearchSpace, seed: int) -> None:

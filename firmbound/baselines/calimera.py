@@ -42,7 +42,7 @@ from firmbound.baselines.minirocket import (
     check_training,
     fit_prefix_features,
 )
-from firmbound.baselines.rival import OperatingPoint, ends_of
+from firmbound.baselines.rival import OperatingPoint, ends_of, picked
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Batch, Decisions
 
@@ -169,7 +169,7 @@ class FittedCalimera:
     penalties: tuple[float, ...]
     dimension: int
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         """One for each delay penalty, which is its setting.
 
         A sequence that ends between two timestamps is decided at its end, by the classifier of the second.
@@ -181,7 +181,7 @@ class FittedCalimera:
         _, last = time_left(self.timestamps, ends)
         places = stopping_places(self.regressions, probabilities, last, len(self.penalties))
         found = []
-        for penalty, chosen in zip(self.penalties, places.T, strict=True):
+        for penalty, chosen in picked(list(zip(self.penalties, places.T, strict=True)), only):
             belief = probabilities[rows, chosen]
             time = np.minimum(self.timestamps[chosen], ends)
             found.append(OperatingPoint(penalty, Decisions(time, belief.argmax(axis=1), horizon), belief))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from firmbound.arrays import is_count, is_real
-from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, features_of
+from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, features_of, picked
 from firmbound.baselines.training import (
     Lesson,
     RivalTraining,
@@ -86,9 +86,10 @@ class HaltingNetworks:
     settings: tuple[float, ...]
     device: Device
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         found = []
-        for network, setting in zip(self.networks, self.settings, strict=True):
+        ways = list(zip(self.networks, self.settings, strict=True))
+        for network, setting in picked(ways, only):
             said = outputs(network, test, self.device)
             decisions = halts(said, test)
             belief = softmax(at_decision(said[..., :-1], decisions))

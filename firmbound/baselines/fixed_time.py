@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
-from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of
+from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of, picked
 from firmbound.errors import InvalidInput
 from firmbound.posterior import posterior
 from firmbound.trajectories import Batch, Decisions
@@ -30,10 +30,10 @@ class FixedTime:
         """There is nothing to learn."""
         return self
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         evidence = evidence_of(test)
-        ends = ends_of(test, evidence.shape[1])
-        return [_point(evidence, np.minimum(t, ends), float(t), self.prior) for t in range(1, evidence.shape[1] + 1)]
+        ends, times = ends_of(test, evidence.shape[1]), range(1, evidence.shape[1] + 1)
+        return [_point(evidence, np.minimum(t, ends), float(t), self.prior) for t in picked(times, only)]
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,13 @@ class RandomTime:
         """There is nothing to learn; draws depend on the seed."""
         return RandomTime(self.prior, self.repeats, seed)
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         evidence = evidence_of(test)
-        ends, random = ends_of(test, evidence.shape[1]), np.random.default_rng(self.seed)
+        ends = ends_of(test, evidence.shape[1])
+        draws = [(draw, np.random.default_rng((self.seed, draw))) for draw in range(self.repeats)]
         return [
             _point(evidence, random.integers(1, ends, endpoint=True), float(draw), self.prior)
-            for draw in range(self.repeats)
+            for draw, random in picked(draws, only)
         ]
 
 

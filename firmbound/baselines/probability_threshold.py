@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Floats, Ints, is_count
-from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of
+from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, picked
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Batch, Decisions
 
@@ -66,12 +66,12 @@ class ProbabilityThreshold:
     model: PosteriorModel
     grid: Floats
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         believed = self.model.posteriors(test)
-        ends = ends_of(test, believed.shape[1])
+        ends, grid = ends_of(test, believed.shape[1]), picked(self.grid.tolist(), only)
         return [
-            OperatingPoint(float(threshold), one, at_decision(believed, one))
-            for threshold, one in zip(self.grid, sweep(believed, self.grid, ends), strict=True)
+            OperatingPoint(threshold, one, at_decision(believed, one))
+            for threshold, one in zip(grid, sweep(believed, grid, ends), strict=True)
         ]
 
 

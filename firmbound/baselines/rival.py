@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from firmbound.arrays import Floats, Ints
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Batch, Decisions
+
+Way = TypeVar("Way")
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class OperatingPoint:
 class FittedRival(Protocol):
     """A method that has learned."""
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
-        """All the ways in which it decides on new sequences; it looks at features, evidence and lengths alone."""
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
+        """All its ways to decide on new sequences, or one; it looks at features, evidence and lengths alone."""
         ...
 
 
@@ -37,6 +40,11 @@ class Rival(Protocol):
     """A method with its options. Whatever it tunes, it tunes on validation sequences."""
 
     def fit(self, train: Batch, validation: Batch, *, seed: int) -> FittedRival: ...
+
+
+def picked(ways: Sequence[Way], only: int | None) -> Sequence[Way]:
+    """All ways, or the one at a place."""
+    return ways if only is None else ways[only : only + 1]
 
 
 def features_of(batch: Batch) -> NDArray[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from firmbound.arrays import Floats, Ints, check_lengths
-from firmbound.baselines.rival import OperatingPoint, at_decision, evidence_of
+from firmbound.baselines.rival import OperatingPoint, at_decision, evidence_of, picked
 from firmbound.errors import InvalidInput
 from firmbound.posterior import posterior
 from firmbound.trajectories import Batch, Decisions, check_evidence
@@ -96,13 +96,13 @@ class StaticSprt:
         there = reached[np.arange(reached.shape[1]) < ends[:, None]]
         return StaticSprt(self.prior, self.count, np.quantile(np.append(there, 0.0), np.linspace(0.0, 1.0, self.count)))
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         if self.grid is None:
             raise InvalidInput("thresholds", "be fitted before they decide", "none")
-        evidence = evidence_of(test)
+        evidence, grid = evidence_of(test), np.asarray(picked(self.grid.tolist(), only))
         return [
             OperatingPoint(float(threshold), one, posterior(at_decision(evidence, one), self.prior))
-            for threshold, one in zip(self.grid, sweep(evidence, self.grid, test.lengths), strict=True)
+            for threshold, one in zip(grid, sweep(evidence, grid, test.lengths), strict=True)
         ]
 
 

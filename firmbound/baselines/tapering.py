@@ -6,6 +6,7 @@ f(t) = A (1 - t / T)^exp(kappa):  concave for kappa = -1.5, a line for 0, convex
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
 from firmbound.baselines.fixed_time import decide_at
-from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of
+from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of, picked
 from firmbound.baselines.static_threshold import lead
 from firmbound.errors import InvalidInput
 from firmbound.posterior import posterior
@@ -54,13 +55,13 @@ class TaperingThreshold:
         last = evidence[np.arange(len(evidence)), ends_of(train, evidence.shape[1]) - 1]
         return TaperingThreshold(self.prior, self.kappas, self.magnitudes, float(lead(last[:, None]).max()))
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         evidence = evidence_of(test)
-        ends, found = ends_of(test, evidence.shape[1]), list[OperatingPoint]()
-        for kappa in self.kappas:
-            for magnitude in self.magnitudes:
-                curve = tapering_threshold(evidence.shape[1], magnitude * self.largest, kappa)
-                chosen = decide(evidence, curve, ends)
-                belief = posterior(at_decision(evidence, chosen), self.prior)
-                found.append(OperatingPoint(float(len(found)), chosen, belief))
+        ends, found = ends_of(test, evidence.shape[1]), []
+        ways = list(enumerate(product(self.kappas, self.magnitudes)))
+        for place, (kappa, magnitude) in picked(ways, only):
+            curve = tapering_threshold(evidence.shape[1], magnitude * self.largest, kappa)
+            chosen = decide(evidence, curve, ends)
+            belief = posterior(at_decision(evidence, chosen), self.prior)
+            found.append(OperatingPoint(float(place), chosen, belief))
         return found

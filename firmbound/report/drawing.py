@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 OURS, STATIC, GRID = "#1763c6", "#8a8f98", "#e3e6ea"
+COLOURS = ("#d9480f", "#2b8a3e", "#862e9c", "#b08900", "#0b7285", "#c2255c", "#5c940d", "#364fc7", "#99582a", "#495057")
 ACROSS = 3  # panels of a row
 
 

@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 from firmbound.baselines.tapering import KAPPAS, tapering_threshold
 from firmbound.evaluation.matching import Curve
 from firmbound.evaluation.paired_tests import Ranking
-from firmbound.report.drawing import OURS, STATIC, finish, panels_of
+from firmbound.report.drawing import COLOURS, OURS, STATIC, finish, panels_of
 
 Row = Mapping[str, Any]
-COLOURS = ("#d9480f", "#2b8a3e", "#862e9c", "#b08900", "#0b7285", "#c2255c", "#5c940d", "#364fc7", "#99582a", "#495057")
 STYLE: Mapping[str, dict[str, Any]] = {
     "firmbound-cfl": {"color": OURS, "lw": 2.2, "zorder": 5},
     "firmbound-gp": {"color": OURS, "lw": 1.4, "ls": "--", "zorder": 5},
@@ -71,6 +70,30 @@ def risks_by_cost(rows: Sequence[Row], measure: str) -> Figure:
         words = "realised risk" if measure == "realised_risk" else "believed risk (AAPR)"
         finish(axes, "cost of an observation", f"{words} above static's, %", legend=False)
         axes.legend(frameon=False, fontsize=7, ncols=2)
+    return figure
+
+
+def beliefs_beside_errors(rows: Sequence[Row], methods: Sequence[str], cost_place: int) -> Figure:
+    """What methods believe that they pay, what they do pay, and how they err, at one cost and in all their ways.
+
+    Whose belief lies below what it pays is sure without a reason: ranks by belief are then not ranks by error.
+    """
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    figure, panels = panels_of(3 * len(datasets), width=4.4)
+    measures = (("aapr", "believed risk (AAPR)"), ("realised_risk", "realised risk"), ("error_rate", "error"))
+    for place, dataset in enumerate(datasets):
+        cost = sorted({row["cost"] for row in rows if row["dataset"] == dataset})[cost_place]
+        own = [row for row in rows if row["dataset"] == dataset and row["cost"] == cost]
+        for axes, (measure, words) in zip(panels[3 * place : 3 * place + 3], measures, strict=True):
+            for number, method in enumerate(methods):
+                at = _by_setting([row for row in own if row["method"] == method], measure)
+                if at:
+                    style = _plain(style_of(method, number))
+                    axes.plot(*zip(*at, strict=True), marker="o", markersize=3, label=method, **style)
+            axes.set_ylim(bottom=0)
+            axes.set_title(f"{dataset}, cost {cost:.3g}", fontsize=9)
+            finish(axes, "mean number of observations", words, legend=False)
+            axes.legend(frameon=False, fontsize=7)
     return figure
 
 
@@ -133,6 +156,18 @@ def _means(rows: Sequence[Row], method: str, measure: str) -> dict[float, float]
         if row["method"] == method:
             found.setdefault(row["cost"], []).append(row[measure])
     return {cost: float(np.mean(values)) for cost, values in found.items()}
+
+
+def _by_setting(rows: Sequence[Row], measure: str) -> list[tuple[float, float]]:
+    """Mean time and measure of each way, means over repeats, in order of time."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    places: dict[int, int] = {}
+    for row in rows:
+        # Ways are told apart by their place: settings of some methods differ from repeat to repeat.
+        place = places[row["repeat"]] = places.get(row["repeat"], -1) + 1
+        found.setdefault(place, []).append((row["mean_time"], row[measure]))
+    means = [tuple(np.mean(points, axis=0).tolist()) for points in found.values()]
+    return sorted((time, value) for time, value in means if np.isfinite(value))
 
 
 def _plain(style: dict[str, Any]) -> dict[str, Any]:

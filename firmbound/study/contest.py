@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firmbound.arrays import Floats, Ints
-from firmbound.baselines.rival import FittedRival, OperatingPoint, Rival
+from firmbound.baselines.rival import FittedRival, OperatingPoint, Rival, ends_of
 from firmbound.costs import DecisionProblem
 from firmbound.trajectories import Batch, Decisions
 
@@ -51,7 +51,7 @@ class Outcome:
 
     settings (S,); time, label (S, n); expected (S, n): the penalty that it believed to risk, nan where it believes
     nothing. paid_before (S, C): realised risk on validation sequences at each cost, by which ways are chosen.
-    seconds: of learning; alone (m,): of deciding on one whole sequence, in each of its ways.
+    seconds: of learning; alone (m,): of deciding on a whole sequence alone, in one way; steps (m,): of observations.
     """
 
     settings: Floats
@@ -61,6 +61,7 @@ class Outcome:
     paid_before: Floats
     seconds: float
     alone: Floats
+    steps: Floats
     horizon: int
 
     def decisions(self, place: int) -> Decisions:
@@ -68,7 +69,7 @@ class Outcome:
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         numbers = np.array([self.seconds, float(self.horizon)])
-        named = ("settings", "time", "label", "expected", "paid_before", "alone")
+        named = ("settings", "time", "label", "expected", "paid_before", "alone", "steps")
         return {name: getattr(self, name) for name in named} | {"numbers": numbers}
 
     @classmethod
@@ -94,7 +95,8 @@ def outcome_of(fitted: FittedRival, contest: Contest, seconds: float) -> Outcome
         expected=np.stack([expected_penalty(point, problem) for point in after]),
         paid_before=np.stack([_paid(point.decisions, contest.validation, problem) for point in before]),
         seconds=seconds,
-        alone=_alone(fitted, contest.test),
+        alone=_alone(fitted, len(after) // 2, contest.test),
+        steps=ends_of(contest.test, problem.horizon)[:ALONE].astype(np.float64),
         horizon=problem.horizon,
     )
 
@@ -119,13 +121,13 @@ def _paid(decisions: Decisions, batch: Batch, problem: DecisionProblem) -> Float
     return np.array([wrong + float(problem.spent(decisions.time, cost).mean()) for cost in problem.costs.tolist()])
 
 
-def _alone(fitted: FittedRival, test: Batch) -> Floats:
-    """Seconds that one whole sequence takes, in every one of the method's ways together."""
+def _alone(fitted: FittedRival, way: int, test: Batch) -> Floats:
+    """Seconds that a whole sequence takes, one at a time."""
     taken = []
     for row in range(min(ALONE, len(test.labels))):
         one = test.part(slice(row, row + 1))
         started = time.perf_counter()
-        fitted.points(one)
+        fitted.points(one, only=way)
         taken.append(time.perf_counter() - started)
     return np.array(taken)
 

@@ -30,9 +30,11 @@ from firmbound.baselines.tcn_transformer import TcnTransformer
 from firmbound.baselines.training import RivalTraining
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
+from firmbound.fitting import Method, Options
 from firmbound.oracle import Oracle
 from firmbound.posterior import posterior
 from firmbound.study.contest import Contest, Outcome, enter, in_hindsight, outcome_of
+from firmbound.study.learned_evidence import TandemOptions, on_learned_evidence
 from firmbound.study.rules import OptimumEntrant, fit_refined_rule, fit_rule, fit_rule_on_beliefs
 from firmbound.trajectories import Batch
 
@@ -43,7 +45,11 @@ Group = Callable[[Contest], dict[str, Outcome]]
 
 @dataclass(frozen=True)
 class FieldOptions:
-    """training: of the rivals' networks. thresholds: of each sweep. convex, process: options of our own rules."""
+    """training: of the rivals' networks. thresholds: of each sweep. convex, process: options of our own rules.
+
+    method: of our rules wherever one stands for both. tandem: of the network that learns evidence where exact evidence
+    is given, so that estimated evidence is seen beside it; None: nowhere.
+    """
 
     training: RivalTraining
     thresholds: int = COUNT
@@ -53,10 +59,16 @@ class FieldOptions:
     kernels: int = 2_500
     convex: ConvexOptions | None = None
     process: ProcessOptions | None = None
+    method: Method = "cfl"
+    tandem: TandemOptions | None = None
+
+    @property
+    def own(self) -> Options | None:
+        return self.convex if self.method == "cfl" else self.process
 
 
-def groups(contest: Contest, options: FieldOptions, oracle: Oracle | None = None) -> dict[str, Group]:
-    """All groups that this data set has what it takes for."""
+def groups(contest: Contest, options: FieldOptions, optimum: Callable[[], Oracle] | None = None) -> dict[str, Group]:
+    """All groups that this data set has what it takes for. optimum: finds the exact one."""
     found: dict[str, Group] = {}
     if contest.test.evidence is not None:
         found |= {
@@ -65,6 +77,8 @@ def groups(contest: Contest, options: FieldOptions, oracle: Oracle | None = None
             "gp": lambda one: {"firmbound-gp": _rule(one, lambda: fit_rule(one, "gp", options.process))},
             "refined": lambda one: _refined(one, options),
         }
+    if contest.test.features is not None and not contest.learned and options.tandem is not None:
+        found["tandem"] = lambda one: _tandem(one, options)
     if contest.test.features is not None:
         found |= {
             "gru": lambda one: _believer(one, "gru", PlainGru(options.units, options.training), options),
@@ -79,8 +93,8 @@ def groups(contest: Contest, options: FieldOptions, oracle: Oracle | None = None
             },
             "calimera": lambda one: {"calimera": enter(Calimera(kernels=options.kernels), one)},
         }
-    if oracle is not None:
-        found["optimum"] = lambda one: {"optimum": outcome_of(OptimumEntrant(oracle, one.prior), one, 0.0)}
+    if optimum is not None:
+        found["optimum"] = lambda one: {"optimum": _timed(one, lambda: OptimumEntrant(optimum(), one.prior))}
     return found
 
 
@@ -91,22 +105,43 @@ def _monotone(kind: Any, options: FieldOptions) -> ThresholdOn:
 def _thresholds(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
     """All that decide on the contest's evidence without backward induction."""
     prior, learned = contest.prior, contest.evidence_seconds
-    static = enter(StaticSprt(prior, max(options.thresholds, STATIC_THRESHOLDS)), contest, learned)
+    static = _static(contest, options)
     return {
         "static": static,
         "static-in-hindsight": in_hindsight(static, contest),
-        "posterior-threshold": enter(ThresholdOn(_EvidencePosteriors(contest), options.thresholds), contest, learned),
+        "posterior-threshold": _posterior_threshold(contest, options),
         "tapering": enter(TaperingThreshold(prior), contest, learned),
         "fixed": enter(FixedTime(prior), contest, learned),
         "random": enter(RandomTime(prior), contest, learned),
     }
 
 
+def _tandem(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
+    """Estimated evidence where exact evidence is known: what the estimate costs, and whether rules bear it."""
+    assert options.tandem is not None  # there is no such group otherwise
+    learned = on_learned_evidence(contest, options.tandem)
+    return {
+        "tandem-static": _static(learned, options),
+        "tandem-threshold": _posterior_threshold(learned, options),
+        "tandem-firmbound": _rule(learned, lambda: fit_rule(learned, options.method, options.own)),
+    }
+
+
+def _static(contest: Contest, options: FieldOptions) -> Outcome:
+    sprt = StaticSprt(contest.prior, max(options.thresholds, STATIC_THRESHOLDS))
+    return enter(sprt, contest, contest.evidence_seconds)
+
+
+def _posterior_threshold(contest: Contest, options: FieldOptions) -> Outcome:
+    rival = ThresholdOn(_EvidencePosteriors(contest), options.thresholds)
+    return enter(rival, contest, contest.evidence_seconds)
+
+
 def _refined(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
     return {
-        "firmbound-refined": _rule(contest, lambda: fit_refined_rule(contest, "cfl", options.convex)),
+        "firmbound-refined": _rule(contest, lambda: fit_refined_rule(contest, options.method, options.own)),
         "firmbound-memory": _rule(
-            contest, lambda: fit_refined_rule(contest, "cfl", options.convex, statistic="memory")
+            contest, lambda: fit_refined_rule(contest, options.method, options.own, statistic="memory")
         ),
     }
 
@@ -121,7 +156,7 @@ def _believer(contest: Contest, name: str, learner: PosteriorLearner, options: F
     return {
         f"{name}-threshold": outcome_of(ProbabilityThreshold(model, grid), contest, learned),
         f"{name}-firmbound": _timed(
-            contest, lambda: fit_rule_on_beliefs(contest, model, "cfl", options.convex), learned
+            contest, lambda: fit_rule_on_beliefs(contest, model, options.method, options.own), learned
         ),
     }
 

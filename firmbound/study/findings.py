@@ -1,74 +1,30 @@
 """What a study says: first of all where a rival pays or errs less, then whose time varies less, and who ranks where.
 
-Repeats are what chance is judged by. Recorded data have the same test sequences in every repeat: a sequence counts
-once, with the mean over its repeats; and no error is taken to be smaller than what repeats differ by.
+Methods are compared on the repeats in which both took part, which are what chance is judged by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from firmbound.arrays import Floats, Ints
-from firmbound.costs import DecisionProblem
-from firmbound.evaluation.estimates import Estimate, mean_of
+from firmbound.arrays import Floats
 from firmbound.evaluation.hitting_time import time_variance
-from firmbound.evaluation.matching import Curve, error_curve, variance_at
+from firmbound.evaluation.matching import Curve, variance_at
 from firmbound.evaluation.paired_tests import Ranking, holm, rank_methods, signed_rank_chance
-from firmbound.study.contest import Outcome, chosen_ways
-from firmbound.study.table import paid
-from firmbound.trajectories import Decisions
+from firmbound.study.repeats import Repeat, by_dataset, having, methods_of, over_repeats, two_sided
 
 Row = dict[str, Any]
 OURS = ("firmbound-cfl", "firmbound-gp", "firmbound-refined", "firmbound-memory")
 # Who has seen more than a method may: compared with, never a rival.
-BEYOND = ("optimum", "static-in-hindsight")
-STATIC = "static"
+STATIC, HINDSIGHT = "static", "static-in-hindsight"
+BEYOND = ("optimum", HINDSIGHT)
 LEVEL = 0.05
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """One repeat on one data set: the truth, the problem, and every method's outcome.
-
-    rows (n,): names of the test sequences; those of recorded data are the same in every repeat.
-    """
-
-    dataset: str
-    repeat: int
-    labels: Ints
-    rows: Ints
-    problem: DecisionProblem
-    outcomes: Mapping[str, Outcome]
-
-    def paid(self, method: str, index: int) -> Floats:
-        """(n,) what the method pays at a cost."""
-        outcome, costs = self.outcomes[method], self.problem.costs.tolist()
-        way = chosen_ways(outcome, costs)[index]
-        return paid(outcome, way, self.labels, self.problem, costs[index])
-
-    def ways(self, method: str) -> list[Decisions]:
-        outcome = self.outcomes[method]
-        return [outcome.decisions(place) for place in range(len(outcome.settings))]
-
-    def curve(self, method: str) -> Curve:
-        return error_curve(self.ways(method), self.labels, self.problem.classes)
-
-
-def over_repeats(differences: Sequence[Floats], rows: Sequence[Ints]) -> Estimate:
-    """Mean of differences, an array a repeat; its error is that over different sequences, or that over repeats."""
-    names, place = np.unique(np.concatenate(rows), return_inverse=True)
-    every = np.concatenate(differences)
-    by_sequence = np.bincount(place, every) / np.bincount(place)
-    mean = float(np.mean([one.mean() for one in differences]))
-    error = mean_of(by_sequence).standard_error if len(names) > 1 else 0.0
-    if len(differences) > 1:
-        error = max(error, mean_of(np.array([one.mean() for one in differences])).standard_error)
-    return Estimate(mean, error)
+# Of the horizon: where errors are told.
+SHARES = (0.2, 0.4, 0.6, 0.8)
 
 
 def paid_differences(repeats: Sequence[Repeat], ours: str) -> list[Row]:
@@ -82,10 +38,11 @@ def paid_differences(repeats: Sequence[Repeat], ours: str) -> list[Row]:
             continue
         here: list[Row] = []
         for rival in methods_of(own, without=(ours, *BEYOND)):
-            for index, cost in enumerate(own[0].problem.costs.tolist()):
-                theirs = [one.paid(rival, index) for one in own]
-                apart = [one.paid(ours, index) - other for one, other in zip(own, theirs, strict=True)]
-                found = over_repeats(apart, [one.rows for one in own])
+            both = having(own, ours, rival)
+            for index, cost in enumerate(both[0].problem.costs.tolist() if both else []):
+                theirs = [one.paid(rival, index) for one in both]
+                apart = [one.paid(ours, index) - other for one, other in zip(both, theirs, strict=True)]
+                found = over_repeats(apart, [one.rows for one in both])
                 here.append(
                     {
                         "dataset": dataset,
@@ -103,13 +60,6 @@ def paid_differences(repeats: Sequence[Repeat], ours: str) -> list[Row]:
     return rows
 
 
-def two_sided(found: Estimate) -> float:
-    """Chance of a mean so far from 0 by its standard error, if it were 0."""
-    if found.value == 0:
-        return 1.0
-    return float(2 * stats.norm.sf(abs(found.value) / found.standard_error)) if found.standard_error > 0 else 0.0
-
-
 def cheaper_rivals(differences: Sequence[Row]) -> list[Row]:
     """Where a rival pays less than we do, beyond chance; our own other rules are no rivals."""
     return [
@@ -118,27 +68,77 @@ def cheaper_rivals(differences: Sequence[Row]) -> list[Row]:
 
 
 def rivals_ahead(repeats: Sequence[Repeat], ours: str, limit: float = 1.0) -> list[Row]:
-    """Points of rivals that err less than we do at the same mean time, by more than `limit` standard errors.
+    """Points of rivals that err less than we do at the same mean time, by more than `limit` standard errors."""
+    return [
+        row
+        for own in by_dataset(repeats).values()
+        for rival in methods_of(own, without=(*OURS, *BEYOND))
+        for row in errors_at_points_of(rival, own, ours)
+        if row["ours"] - row["rival"] > limit * row["error"]
+    ]
+
+
+def errors_at_points_of(rival: str, repeats: Sequence[Repeat], ours: str) -> list[Row]:
+    """Our error beside a rival's at each of the rival's mean times, on one data set.
 
     Differences are sequence by sequence. Where a rival takes longer than our latest rule, that one is what it is
     compared with; times before our earliest are not covered.
     """
+    both = having(repeats, ours, rival)
+    if not both:
+        return []
+    fronts = [_front_of(one, ours) for one in both]
+    rows = []
+    for way in range(min(len(one.outcomes[rival].settings) for one in both)):
+        pairs = zip(both, fronts, strict=True)
+        met = [found for one, front in pairs if (found := _errors_apart(one, front, rival, way)) is not None]
+        if len(met) == len(both):
+            apart = over_repeats([found[0] for found in met], [one.rows for one in both])
+            time, error = (float(np.mean([found[place] for found in met])) for place in (1, 2))
+            row = {"dataset": both[0].dataset, "method": rival, "time": time, "rival": error}
+            rows.append(row | {"ours": error + apart.value, "error": apart.standard_error})
+    return rows
+
+
+def errors_at_shares(repeats: Sequence[Repeat], method: str) -> list[float | None]:
+    """Macro error when looking at SHARES of the horizon on average, on one data set; None before its earliest way."""
+    both, found = having(repeats, method), list[float | None]()
+    fronts = [_front_of(one, method) for one in both]
+    for share in SHARES:
+        mixed = [front.wrong_at(share * one.problem.horizon) for one, front in zip(both, fronts, strict=True)]
+        errors = [
+            float((class_weights(one) * wrong).mean())
+            for one, wrong in zip(both, mixed, strict=True)
+            if wrong is not None
+        ]
+        found.append(float(np.mean(errors)) if len(errors) == len(both) else None)
+    return found
+
+
+def class_weights(one: Repeat) -> Floats:
+    """(n,) weights whose mean of errors is the macro error."""
+    counts = np.bincount(one.labels, minlength=one.problem.classes)
+    return np.asarray(len(one.labels) / (np.count_nonzero(counts) * counts[one.labels]))
+
+
+def beside_static(repeats: Sequence[Repeat], ours: str) -> list[Row]:
+    """At every cost, believed and realised risk of `ours` less those of static thresholds on the same evidence.
+
+    Static thresholds are chosen on validation sequences, and in hindsight, by what test sequences paid.
+    """
     rows = []
     for dataset, own in by_dataset(repeats).items():
-        if ours not in methods_of(own):
-            continue
-        fronts = [_front_of(one, ours) for one in own]
-        for rival in methods_of(own, without=(*OURS, *BEYOND)):
-            for way in range(min(len(one.outcomes[rival].settings) for one in own)):
-                pairs = zip(own, fronts, strict=True)
-                met = [found for one, front in pairs if (found := _errors_apart(one, front, rival, way)) is not None]
-                if len(met) < len(own):
-                    continue
-                apart = over_repeats([found[0] for found in met], [one.rows for one in own])
-                if apart.value > limit * apart.standard_error:
-                    time, error = (float(np.mean([found[place] for found in met])) for place in (1, 2))
-                    row = {"dataset": dataset, "method": rival, "time": time, "rival": error}
-                    rows.append(row | {"ours": error + apart.value, "error": apart.standard_error})
+        for static in (STATIC, HINDSIGHT):
+            both = having(own, ours, static)
+            for index, cost in enumerate(both[0].problem.costs.tolist() if both else []):
+                row: Row = {"dataset": dataset, "ours": ours, "static": static, "cost": cost}
+                for measure in ("believed", "paid"):
+                    mine, theirs = ([getattr(one, measure)(name, index) for one in both] for name in (ours, static))
+                    apart = [us - them for us, them in zip(mine, theirs, strict=True)]
+                    found = over_repeats(apart, [one.rows for one in both])
+                    row[f"static_{measure}"] = float(np.mean([one.mean() for one in theirs]))
+                    row |= {measure: found.value, f"{measure}_error": found.standard_error}
+                rows.append(row)
     return rows
 
 
@@ -149,8 +149,7 @@ def _errors_apart(one: Repeat, front: Front, rival: str, way: int) -> tuple[Floa
     mixed = front.wrong_at(time)
     if mixed is None:
         return None
-    counts = np.bincount(one.labels, minlength=one.problem.classes)
-    weights = len(one.labels) / (np.count_nonzero(counts) * counts[one.labels])
+    weights = class_weights(one)
     wrong = weights * (theirs.label != one.labels)
     return weights * mixed - wrong, time, float(wrong.mean())
 
@@ -221,7 +220,7 @@ def variance_chance(rows: Sequence[Row]) -> float:
 
 def pooled_curve(repeats: Sequence[Repeat], method: str) -> Curve:
     """Error against mean time, to draw: way by way, mean over the repeats of a data set."""
-    curves = [one.curve(method) for one in repeats]
+    curves = [one.curve(method) for one in having(repeats, method)]
     ways = min(len(one.time) for one in curves)
     time, value, error = (
         np.stack([getattr(one, part)[:ways] for one in curves]) for part in ("time", "value", "error")
@@ -231,37 +230,25 @@ def pooled_curve(repeats: Sequence[Repeat], method: str) -> Curve:
 
 
 def ranking(repeats: Sequence[Repeat]) -> Ranking | None:
-    """Mean ranks by realised risk, a data set a block; of those with the most methods, so that rivals take part.
+    """Mean ranks by realised risk, a data set a block; of those that most methods can take part in.
 
     None where these are fewer than two data sets, or three methods.
     """
     sets = by_dataset(repeats)
-    most = max(len(methods_of(own, without=BEYOND)) for own in sets.values())
-    full = [own for own in sets.values() if len(methods_of(own, without=BEYOND)) == most]
+    half = len(methods_of(repeats, without=BEYOND)) / 2
+    full = [own for own in sets.values() if len(methods_of(own, without=BEYOND)) > half]
     names = sorted(set.intersection(*(set(methods_of(own, without=BEYOND)) for own in full)))
-    if len(full) < 2 or len(names) < 3:
+    together = [having(own, *names) for own in full]
+    if len(full) < 2 or len(names) < 3 or not all(together):
         return None
-    risks = [_relative_risks(own) for own in full]
+    risks = [_relative_risks(own, names) for own in together]
     return rank_methods(names, [[own[name] for name in names] for own in risks])
 
 
-def _relative_risks(repeats: Sequence[Repeat]) -> dict[str, float]:
+def _relative_risks(repeats: Sequence[Repeat], names: Sequence[str]) -> dict[str, float]:
     """Of every method the realised risk over all costs, each in units of what everybody pays there on average."""
-    names, costs = methods_of(repeats), range(len(repeats[0].problem.costs))
+    costs = range(len(repeats[0].problem.costs))
     risks = np.array(
         [[np.mean([one.paid(name, index).mean() for one in repeats]) for index in costs] for name in names]
     )
     return dict(zip(names, (risks / risks.mean(axis=0)).mean(axis=1).tolist(), strict=True))
-
-
-def by_dataset(repeats: Sequence[Repeat]) -> dict[str, list[Repeat]]:
-    found: dict[str, list[Repeat]] = {}
-    for one in repeats:
-        found.setdefault(one.dataset, []).append(one)
-    return found
-
-
-def methods_of(repeats: Sequence[Repeat], *, without: Sequence[str] = ()) -> list[str]:
-    """Those that every repeat has."""
-    shared = set.intersection(*(set(one.outcomes) for one in repeats))
-    return sorted(shared - set(without))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from firmbound.arrays import Floats
 from firmbound.baselines.probability_threshold import PosteriorModel
-from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of
+from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of, picked
 from firmbound.continuation.surface import Statistic
 from firmbound.costs import DecisionProblem
 from firmbound.fitting import Method, Options, fit_from_slices, make_fitter
@@ -34,12 +34,12 @@ class FittedRule:
     rule: StoppingRule
     refiner: Refiner | None = None
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         evidence = evidence_of(test)
         if self.refiner is not None:
             evidence = self.refiner.refine(evidence)
         found = []
-        for cost in self.rule.costs.tolist():
+        for cost in picked(self.rule.costs.tolist(), only):
             chosen = self.rule.decide(evidence, cost=cost, lengths=ends_of(test, evidence.shape[1]))
             belief = posterior(at_decision(evidence, chosen), self.rule.prior)
             found.append(OperatingPoint(float(cost), chosen, belief))
@@ -53,8 +53,8 @@ class RuleOnBeliefs:
     model: PosteriorModel
     rule: FittedRule
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
-        return self.rule.points(as_evidence(self.model, test, self.rule.rule.prior))
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
+        return self.rule.points(as_evidence(self.model, test, self.rule.rule.prior), only)
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class OptimumEntrant:
     oracle: Oracle
     prior: Floats
 
-    def points(self, test: Batch) -> list[OperatingPoint]:
+    def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
         evidence, found = evidence_of(test), []
-        for cost in self.oracle.problem.costs.tolist():
+        for cost in picked(self.oracle.problem.costs.tolist(), only):
             chosen = self.oracle.decide(evidence, cost=cost)
             found.append(OperatingPoint(float(cost), chosen, posterior(at_decision(evidence, chosen), self.prior)))
         return found

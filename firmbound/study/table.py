@@ -23,7 +23,7 @@ def rows_of(outcome: Outcome, labels: Ints, problem: DecisionProblem, **named: A
     """
     costs = problem.costs.tolist()
     best = chosen_ways(outcome, costs)
-    latency = np.quantile(outcome.alone, [0.5, 0.99]) if len(outcome.alone) else [np.nan, np.nan]
+    waits = latencies(outcome)
     rows = []
     for place, setting in enumerate(outcome.settings.tolist()):
         made = outcome.decisions(place)
@@ -41,14 +41,21 @@ def rows_of(outcome: Outcome, labels: Ints, problem: DecisionProblem, **named: A
             "earliness": earliness(made),
             "harmonic_mean": harmonic_mean(made, labels),
             "training_seconds": outcome.seconds,
-            "sequence_ms_p50": 1e3 * float(latency[0]),
-            "sequence_ms_p99": 1e3 * float(latency[1]),
+            **waits,
         }
         for index, cost in enumerate(costs):
             risks = risks_of(outcome, place, labels, problem, cost)
             own = {"cost": cost, "chosen": best[index] == place, **risks}
             rows.append({**named, **same, **own, "average_cost": risks["realised_risk"] / problem.scale})
     return rows
+
+
+def latencies(outcome: Outcome) -> dict[str, float]:
+    """Milliseconds for a whole sequence, and for each of its observations, of sequences decided one at a time."""
+    found: dict[str, float] = {}
+    for name, taken in (("sequence", outcome.alone), ("step", outcome.alone / outcome.steps)):
+        found |= {f"{name}_ms_p{share}": 1e3 * float(np.percentile(taken, share)) for share in (50, 99)}
+    return found
 
 
 def risks_of(outcome: Outcome, place: int, labels: Ints, problem: DecisionProblem, cost: float) -> dict[str, float]:

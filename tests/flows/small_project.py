@@ -77,6 +77,10 @@ STUDY = {
     "kernels": 84,
     "leave_out": ["minirocket", "calimera", "lstm-m", "tcn-transformer"],
     "networks": NETWORKS,
+    "rival_repeats": 1,
+    "search": None,
+    "tandem": LEARNED,
+    "experiments": {"sizes": [200], "sequences": 200, "fresh": 100, "repeats": 1},
 }
 SMALL = {
     "datasets": ["tiny2", "tiny3", "learned", "spoken"],

@@ -6,9 +6,7 @@ import pytest
 from firmbound.costs import DecisionProblem
 from firmbound.study.contest import Outcome
 from firmbound.study.findings import (
-    Repeat,
     cheaper_rivals,
-    over_repeats,
     paid_differences,
     pooled_curve,
     ranking,
@@ -17,6 +15,7 @@ from firmbound.study.findings import (
     variance_chance,
     variance_ratios,
 )
+from firmbound.study.repeats import Repeat, over_repeats
 
 PROBLEM = DecisionProblem.create(classes=2, horizon=20, penalty=10.0, costs=[0.1, 0.5])
 
@@ -28,7 +27,7 @@ def outcome(random, labels, times, errors, spread=2.0):
     label = np.where(wrong, 1 - labels, labels).astype(np.int16)
     paid = np.array([[10 * e + c * t for c in PROBLEM.costs] for t, e in zip(times, errors, strict=True)])
     numbers = np.arange(len(times), dtype=float)
-    return Outcome(numbers, time, label, np.full(time.shape, 0.5, np.float32), paid, 1.0, np.ones(3), 20)
+    return Outcome(numbers, time, label, np.full(time.shape, 0.5, np.float32), paid, 1.0, np.ones(3), np.ones(3), 20)
 
 
 def repeats(rival_error=0.3, spread=4.0, datasets=("a", "b"), count=3, same=False):

@@ -6,17 +6,26 @@ import pytest
 import firmbound
 from firmbound.baselines.training import RivalTraining
 from firmbound.study.field import FieldOptions, groups
+from firmbound.study.learned_evidence import TandemOptions
 from firmbound.study.rules import as_evidence, fit_refined_rule, fit_rule, fit_rule_on_beliefs
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from tests.study.conftest import COSTS
 
 OPTIONS = FieldOptions(
-    RivalTraining(epochs=4, learning_rate=0.01), thresholds=12, units=8, hidden=8, channels=8, kernels=84
+    RivalTraining(epochs=4, learning_rate=0.01),
+    thresholds=12,
+    units=8,
+    hidden=8,
+    channels=8,
+    kernels=84,
+    tandem=TandemOptions(NetworkOptions(order=0, projection=8, hidden=8), TrainingOptions(epochs=3)),
 )
 EXPECTED = {
     "thresholds": {"static", "static-in-hindsight", "posterior-threshold", "tapering", "fixed", "random"},
     "cfl": {"firmbound-cfl"},
     "gp": {"firmbound-gp"},
     "refined": {"firmbound-refined", "firmbound-memory"},
+    "tandem": {"tandem-static", "tandem-threshold", "tandem-firmbound"},
     "gru": {"gru-threshold", "gru-firmbound"},
     "minirocket": {"minirocket-threshold", "minirocket-firmbound"},
     "lstm-s": {"lstm-s"},
@@ -87,5 +96,5 @@ def test_every_group_enters_and_decides(contest, group):
 def test_the_optimum_takes_part_where_there_is_one(contest):
     source = firmbound.datasets.gaussian(2, 600, 12, seed=1, dimension=3, separation=1.2)
     oracle = firmbound.solve_gaussian(source, costs=COSTS, penalty=10.0)
-    found = groups(contest, OPTIONS, oracle)["optimum"](contest)["optimum"]
+    found = groups(contest, OPTIONS, lambda: oracle)["optimum"](contest)["optimum"]
     assert np.array_equal(found.settings, COSTS)

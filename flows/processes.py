@@ -1,0 +1,50 @@
+"""Work in processes of their own, each on one core: torch and BLAS side by side in one process are in their own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any, ParamSpec, TypeVar
+
+from firmbound.errors import FirmboundError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class ProcessEnded(FirmboundError):
+    """A process ended without a word."""
+
+
+@contextmanager
+def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """So many processes. Their numbers do not depend on how many cores a machine has, for each keeps to one.
+
+    What has not begun when the block fails never begins.
+    """
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=keep_to_one_core)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def keep_to_one_core() -> None:
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
+def in_process(pool: ProcessPoolExecutor, work: Callable[..., R], *arguments: Any) -> R:
+    """The result of `work`, which one of the processes runs."""
+    try:
+        return pool.submit(work, *arguments).result()
+    except BrokenProcessPool:
+        raise ProcessEnded(
+            "A process ended without a word, for want of memory perhaps. Start again to go on with what is left."
+        ) from None
