@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -24,12 +24,15 @@ from firmbound.trajectories import Batch
 
 N = TypeVar("N", bound=nn.Module)
 Singles = NDArray[np.float32]
+AfterEpoch = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
 class RivalTraining:
     """optimizer, learning_rate, weight_decay, batch and epochs as in the paper's tables; the rate falls as a cosine
-    does. clip: the longest gradient. dropout: share of a network's numbers that are left out."""
+    does. clip: the longest gradient. dropout: share of a network's numbers that are left out. after_epoch: is told the
+    number of each epoch, from 1, and its validation loss; what it raises ends the training. It is no option, but goes
+    wherever they go, so that whoever watches need not know which networks a rival trains."""
 
     optimizer: Optimizer = "adam"
     learning_rate: float = 3e-3
@@ -39,6 +42,7 @@ class RivalTraining:
     dropout: float = 0.0
     clip: float = 1.0
     device: Device = "auto"
+    after_epoch: AfterEpoch | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name, holds, rule in (
@@ -95,6 +99,8 @@ def train(
             _check_finite(found, options, epoch)
             if found < least:
                 least, kept = found, {name: value.clone() for name, value in network.state_dict().items()}
+            if options.after_epoch is not None:
+                options.after_epoch(epoch + 1, found)
     network.load_state_dict(kept)
     return network.eval()
 

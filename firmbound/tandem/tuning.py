@@ -25,41 +25,25 @@ from typing import Any
 import optuna
 
 from firmbound.errors import InvalidInput, TrainingDiverged
+from firmbound.search_space import (
+    Choice,
+    Pruning,
+    choices_of,
+    close_left_open,
+    ends,
+    finished,
+    kept_study,
+    suggest,
+)
 from firmbound.tandem.data import SequenceSource
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import Progress, Trainer
 
+__all__ = ["SearchSpace", "close_left_open", "finished", "open_study", "score_trial"]
+
 NETWORK = {field.name for field in fields(NetworkOptions)}
 TRAINING = {field.name for field in fields(TrainingOptions)}
 INTEGRATORS = ("lstm", "transformer")
-DONE = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-
-
-@dataclass(frozen=True)
-class Range:
-    low: float
-    high: float
-    log: bool = False
-
-
-Choice = Range | tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Pruning:
-    """Of the trials that reached a step, the best `percentile` per cent go on.
-
-    startup: share of all trials before any is pruned. warmup: share of a trial's steps before it may be.
-    """
-
-    percentile: float
-    startup: float
-    warmup: float
-
-    def __post_init__(self) -> None:
-        for name, most in (("percentile", 100), ("startup", 1), ("warmup", 1)):
-            if not 0 <= getattr(self, name) <= most:
-                raise InvalidInput(f"pruner.{name}", f"lie in 0..{most}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -85,8 +69,8 @@ class SearchSpace:
                 int(data["trials"]),
                 Pruning(**data["pruner"]),
                 dict(data["fixed"]),
-                _choices("searched", data["searched"]),
-                {name: _choices(name, data[name]) for name in INTEGRATORS},
+                choices_of("searched", data["searched"]),
+                {name: choices_of(name, data[name]) for name in INTEGRATORS},
             )
         except (TypeError, ValueError) as problem:
             raise InvalidInput("search space", "be readable", str(problem)) from None
@@ -102,7 +86,7 @@ class SearchSpace:
                 raise InvalidInput(f"search space: {name}", "be an option of network or training", "an unknown name")
             if given.count(name) > 1:
                 raise InvalidInput(f"search space: {name}", "be given once", f"{given.count(name)} times")
-        integrators = _ends(self.searched.get("integrator", (self.fixed.get("integrator"),)))
+        integrators = ends(self.searched.get("integrator", (self.fixed.get("integrator"),)))
         if not set(integrators) <= set(INTEGRATORS):
             raise InvalidInput("search space: integrator", f"be fixed or searched among {INTEGRATORS}", integrators)
         for integrator in integrators:
@@ -113,11 +97,11 @@ class SearchSpace:
         choices = {**self.searched, **self.by_integrator[integrator]}
         first = {
             **self.fixed,
-            **{name: _ends(choice)[-1] for name, choice in choices.items()},
+            **{name: ends(choice)[-1] for name, choice in choices.items()},
             "integrator": integrator,
         }
         for name, choice in choices.items():
-            for value in _ends(choice) if name != "integrator" else [integrator]:
+            for value in ends(choice) if name != "integrator" else [integrator]:
                 self._options(first | {name: value})
         self._options(first)
 
@@ -127,42 +111,15 @@ class SearchSpace:
 
     def suggest(self, trial: optuna.trial.BaseTrial, horizon: int) -> tuple[NetworkOptions, TrainingOptions]:
         """The options of one trial; orders that sequences of `horizon` observations cannot have are left out."""
-        chosen = {**self.fixed, **{name: _suggest(trial, name, c, horizon) for name, c in self.searched.items()}}
+        most = {"order": horizon - 1}
+        chosen = {**self.fixed, **{name: suggest(trial, name, c, most.get(name)) for name, c in self.searched.items()}}
         own = self.by_integrator[chosen["integrator"]]
-        chosen |= {name: _suggest(trial, name, choice, horizon) for name, choice in own.items()}
+        chosen |= {name: suggest(trial, name, choice, most.get(name)) for name, choice in own.items()}
         return self._options(chosen)
 
     def identity(self) -> str:
         """Tells this space from others, whatever the number of trials."""
         return hashlib.sha256(repr(replace(self, trials=1)).encode()).hexdigest()[:12]
-
-
-def _choices(where: str, data: Mapping[str, Any]) -> dict[str, Choice]:
-    return {name: _choice(f"{where}.{name}", value) for name, value in data.items()}
-
-
-def _choice(name: str, value: Any) -> Choice:
-    if isinstance(value, list) and value:
-        return tuple(value)
-    if isinstance(value, Mapping) and {"low", "high"} <= set(value) <= {"low", "high", "log"}:
-        found = Range(**value)
-        numbers = all(isinstance(end, int | float) for end in (found.low, found.high))
-        if numbers and found.low <= found.high and (found.low > 0 or not found.log):
-            return found
-    raise InvalidInput(name, "be a list of choices, or {low, high, log} with low <= high", repr(value))
-
-
-def _ends(choice: Choice) -> tuple[Any, ...]:
-    return choice if isinstance(choice, tuple) else (choice.low, choice.high)
-
-
-def _suggest(trial: optuna.trial.BaseTrial, name: str, choice: Choice, horizon: int) -> Any:
-    if isinstance(choice, tuple):
-        return trial.suggest_categorical(name, choice)
-    low, high = (min(end, horizon - 1) if name == "order" else end for end in (choice.low, choice.high))
-    if isinstance(low, int) and isinstance(high, int):
-        return trial.suggest_int(name, low, high, log=choice.log)
-    return trial.suggest_float(name, low, high, log=choice.log)
 
 
 def open_study(path: Path, space: SearchSpace, source: SequenceSource, *, seed: int = 0) -> optuna.Study:
@@ -172,32 +129,8 @@ def open_study(path: Path, space: SearchSpace, source: SequenceSource, *, seed: 
     """
     batch, epochs = (int(space.fixed.get(name, getattr(TrainingOptions, name))) for name in ("batch", "epochs"))
     an_epoch = -(-len(source.labels) // batch)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
-    pruner = optuna.pruners.PercentilePruner(
-        space.pruner.percentile,
-        n_startup_trials=int(space.trials * space.pruner.startup),
-        n_warmup_steps=int(epochs * an_epoch * space.pruner.warmup),
-        interval_steps=an_epoch,
-    )
-    return optuna.create_study(
-        storage=storage,
-        study_name=f"tandem {space.identity()} {source.fingerprint()[:12]}",
-        direction="minimize",
-        pruner=pruner,
-        sampler=optuna.samplers.TPESampler(seed=seed),
-        load_if_exists=True,
-    )
-
-
-def close_left_open(study: optuna.Study) -> None:
-    """Trials that a kill left open have failed."""
-    for trial in study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-
-
-def finished(study: optuna.Study) -> int:
-    return len(study.get_trials(deepcopy=False, states=DONE))
+    pruner = space.pruner.of(space.trials, epochs * an_epoch, interval=an_epoch)
+    return kept_study(path, f"tandem {space.identity()} {source.fingerprint()[:12]}", pruner, seed)
 
 
 def score_trial(

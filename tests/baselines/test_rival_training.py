@@ -77,6 +77,24 @@ def test_the_epoch_of_least_validation_loss_is_kept(told, best):
         assert same(weights(network), then) == (epoch == best)
 
 
+def test_whoever_watches_is_told_the_loss_of_every_epoch_and_may_end_it():
+    told = []
+
+    def watch(epoch, loss):
+        told.append((epoch, loss))
+        if loss > 2.0:
+            raise InterruptedError
+
+    options = RivalTraining(epochs=4, batch=40, after_epoch=watch)
+    data = sequences(50, 1), sequences(30, 2)
+    train(make, Watched([2.0, 1.0, 1.5, 0.5]), *data, options, 0)
+    assert told == [(1, 2.0), (2, 1.0), (3, 1.5), (4, 0.5)]
+    with pytest.raises(InterruptedError):
+        train(make, Watched([1.0, 3.0, 1.0, 1.0]), *data, options, 0)
+    assert told[4:] == [(1, 1.0), (2, 3.0)]
+    assert options == RivalTraining(epochs=4, batch=40)  # it is no option
+
+
 def test_every_sequence_is_seen_once_an_epoch_in_a_new_order():
     watched = Watched([1.0] * 3)
     batch = sequences(50, 1)
