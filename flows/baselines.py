@@ -6,10 +6,10 @@ A group of methods that has finished is on disk as a whole; after a kill, the sa
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
@@ -17,15 +17,15 @@ from prefect.futures import PrefectFuture
 import firmbound
 from firmbound.errors import TrainingDiverged
 from firmbound.publishing import publish, whole_file
-from firmbound.study.contest import Contest
-from flows.contests import contest_of, field_options, learn_evidence, optimum_of
+from flows.contests import field_options, held_contest, learn_evidence, optimum_of
 from flows.outcomes import DONE, EVIDENCE, baselines_folder, save_outcome, save_truth
 from flows.params import Params, study_of
 from flows.processes import in_process, processes
 from flows.progress import progress
+from flows.rival_search import TRIALS, search_rival, space_file, tuned_options
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
-from flows.study_section import GROUPS, ON_EVIDENCE
+from flows.study_section import GROUPS, ON_EVIDENCE, SEARCHED_RIVALS
 
 # Of this folder, what results depend on.
 FILES = (
@@ -34,29 +34,28 @@ FILES = (
     "outcomes",
     "params",
     "recorded_sections",
+    "rival_search",
     "sections",
     "stored_scaling",
     "study_section",
     "tandem_section",
 )
 Mark = dict[str, Any]
+R = TypeVar("R")
 
 
 @flow(name="baselines", flow_run_name="baselines {dataset}")
 @reports_failure
 def baselines_flow(dataset: str, params: Params) -> None:
     """Write data/baselines/<dataset>: a folder a repeat, in it truth.zarr and a Zarr group a method."""
-    repeats = range(study_of(params).repeats)
     with publish(baselines_folder(dataset), resume=identity(dataset, params)) as folder:
         with processes(params.runner.workers) as pool:
-            run = Entry(dataset, params, folder, pool)
-            named = [work_task(in_process, f"{dataset} repeat {one} sequences and evidence") for one in repeats]
-            ready = [task.submit(pool, prepare, *run.of(repeat)) for repeat, task in enumerate(named)]
-            entered = {repeat: run.enter(repeat, ready[repeat].result()) for repeat in repeats}
-            run.wait(entered)
-        for repeat, marks in entered.items():
-            if not (folder / str(repeat) / DONE).exists():
-                finish(folder / str(repeat), [read_mark(folder / str(repeat), group) for group in marks])
+            groups = Entry(dataset, params, folder, pool).run()
+        for repeat, entered in groups.items():
+            own = folder / str(repeat)
+            if not (own / DONE).exists():
+                finish(own, [read_mark(own, group) for group in entered])
+        shutil.rmtree(folder / TRIALS, ignore_errors=True)
 
 
 class Entry:
@@ -65,24 +64,46 @@ class Entry:
     def __init__(self, dataset: str, params: Params, folder: Path, pool: ProcessPoolExecutor) -> None:
         self.dataset, self.params, self.folder, self.pool = dataset, params, folder, pool
 
-    def of(self, repeat: int) -> tuple[str, Params, int, Path]:
+    def run(self) -> dict[int, list[str]]:
+        """Returns the groups that entered each repeat."""
+        repeats = range(study_of(self.params).repeats)
+        ready = [self._submit(f"repeat {one} sequences and evidence", prepare, *self._of(one)) for one in repeats]
+        groups = {repeat: self._wanted(repeat, ready[repeat].result()) for repeat in repeats}
+        pairs = [(repeat, group) for repeat, own in groups.items() for group in own]
+        # Rivals that are searched wait for that; what needs no search keeps the processes busy meanwhile.
+        early = [self._enter(*pair) for pair in pairs if pair[1] in ON_EVIDENCE]
+        self._search({group for _, group in pairs})
+        late = [self._enter(*pair) for pair in pairs if pair[1] not in ON_EVIDENCE]
+        self._wait([*early, *late])
+        return groups
+
+    def _of(self, repeat: int) -> tuple[str, Params, int, Path]:
         return self.dataset, self.params, repeat, self.folder / str(repeat)
 
-    def enter(self, repeat: int, groups: list[str]) -> dict[str, PrefectFuture[list[str]]]:
-        """A task a group; those that train networks of their own enter the first repeats alone."""
+    def _submit(self, name: str, work: Callable[..., R], *arguments: Any) -> PrefectFuture[R]:
+        return work_task(in_process, f"{self.dataset} {name}").submit(self.pool, work, *arguments)
+
+    def _wanted(self, repeat: int, groups: list[str]) -> list[str]:
+        """Those that train networks of their own enter the first repeats alone."""
         study = study_of(self.params)
-        chosen = [group for group in groups if group not in study.leave_out]
-        if repeat >= study.rival_repeats:
-            chosen = [group for group in chosen if group in ON_EVIDENCE]
-        return {group: self._submit(repeat, group) for group in chosen}
+        return [
+            group
+            for group in groups
+            if group not in study.leave_out and (repeat < study.rival_repeats or group in ON_EVIDENCE)
+        ]
 
-    def _submit(self, repeat: int, group: str) -> PrefectFuture[list[str]]:
-        task = work_task(in_process, f"{self.dataset} repeat {repeat} {group}")
-        return task.submit(self.pool, run_group, *self.of(repeat), group)
+    def _enter(self, repeat: int, group: str) -> PrefectFuture[list[str]]:
+        return self._submit(f"repeat {repeat} {group}", run_group, *self._of(repeat), group)
 
-    def wait(self, entered: Mapping[int, Mapping[str, PrefectFuture[list[str]]]]) -> None:
-        futures = [future for groups in entered.values() for future in groups.values()]
-        with progress(f"{self.dataset}: {len(futures)} groups of methods in {len(entered)} repeats") as advance:
+    def _search(self, groups: set[str]) -> None:
+        rivals = sorted(groups & set(SEARCHED_RIVALS)) if space_file(self.params) is not None else []
+        arguments = (self.dataset, self.params, self.folder)
+        futures = [self._submit(f"{rival} options", search_rival, *arguments, rival) for rival in rivals]
+        for future in futures:
+            get_run_logger().info("%s %s", self.dataset, future.result())
+
+    def _wait(self, futures: list[PrefectFuture[list[str]]]) -> None:
+        with progress(f"{self.dataset}: {len(futures)} groups of methods, over all repeats") as advance:
             for place, future in enumerate(futures, start=1):
                 for said in future.result():
                     get_run_logger().info("%s %s", self.dataset, said)
@@ -97,7 +118,15 @@ def identity(dataset: str, params: Params) -> str:
     stores = sorted((stage_folder(dataset, "features")).glob("*.zarr/zarr.json"))
     ours = [Path(__file__).with_name(f"{name}.py") for name in FILES]
     theirs = [file for file in sorted(library.rglob("*.py")) if file.parent.name != "report"]
-    parts = [sections, study, [store.read_text() for store in stores], [file.read_text() for file in [*theirs, *ours]]]
+    space = space_file(params)
+    searched = None if space is None else space.read_text()
+    parts = [
+        sections,
+        study,
+        searched,
+        [store.read_text() for store in stores],
+        [file.read_text() for file in [*theirs, *ours]],
+    ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -111,7 +140,7 @@ def prepare(dataset: str, params: Params, repeat: int, folder: Path) -> list[str
     learn_evidence(dataset, params, repeat, folder)
     contest = held_contest(dataset, params, repeat, folder)
     save_truth(folder, contest)
-    options = field_options(dataset, params, len(contest.train.labels))
+    options = field_options(dataset, params, len(contest.train.labels), {})
     return list(groups(contest, options, optimum_of(dataset, params, contest.problem)))
 
 
@@ -122,7 +151,7 @@ def run_group(dataset: str, params: Params, repeat: int, folder: Path, group: st
     if mark_of(folder, group).exists():
         return []
     contest = held_contest(dataset, params, repeat, folder)
-    options = field_options(dataset, params, len(contest.train.labels))
+    options = field_options(dataset, params, len(contest.train.labels), tuned_options(folder.parent))
     try:
         made = groups(contest, options, optimum_of(dataset, params, contest.problem))[group](contest)
     except TrainingDiverged as problem:
@@ -133,17 +162,6 @@ def run_group(dataset: str, params: Params, repeat: int, folder: Path, group: st
         save_outcome(folder / f"{method}.zarr", outcome)
     write_mark(mark_of(folder, group), {"methods": list(made), "failed": {}})
     return [f"repeat {repeat}: {method} in {outcome.seconds:.1f} s" for method, outcome in made.items()]
-
-
-HELD: dict[Path, Contest] = {}
-
-
-def held_contest(dataset: str, params: Params, repeat: int, folder: Path) -> Contest:
-    """A process keeps the last repeat that it worked on: the next group is mostly of the same."""
-    if folder not in HELD:
-        HELD.clear()
-        HELD[folder] = contest_of(dataset, params, repeat, folder)
-    return HELD[folder]
 
 
 def mark_of(folder: Path, group: str) -> Path:

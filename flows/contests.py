@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -144,8 +144,19 @@ def optimum_of(dataset: str, params: Params, problem: DecisionProblem) -> Callab
     return lambda: solve_gaussian(drawn, costs=problem.costs, penalty=problem.penalty, delay=problem.delay)
 
 
-def field_options(dataset: str, params: Params, sequences: int) -> FieldOptions:
-    """Options of all methods, to learn from so many sequences."""
+HELD: dict[Path, Contest] = {}
+
+
+def held_contest(dataset: str, params: Params, repeat: int, folder: Path) -> Contest:
+    """A process keeps the last repeat that it worked on: the next group is mostly of the same."""
+    if folder not in HELD:
+        HELD.clear()
+        HELD[folder] = contest_of(dataset, params, repeat, folder)
+    return HELD[folder]
+
+
+def field_options(dataset: str, params: Params, sequences: int, tuned: Mapping[str, Mapping[str, Any]]) -> FieldOptions:
+    """Options of all methods, to learn from so many sequences. tuned: of rivals, what a search found."""
     from firmbound.baselines.training import RivalTraining
     from firmbound.study.field import FieldOptions
 
@@ -166,4 +177,5 @@ def field_options(dataset: str, params: Params, sequences: int) -> FieldOptions:
         process=own if isinstance(own, ProcessOptions) else None,
         method=boundary.method,
         tandem=tandem_options(study.tandem) if study.tandem is not None else None,
+        tuned=tuned,
     )

@@ -17,6 +17,7 @@ from flows.study_section import GROUPS, HEADS, Study
 from flows.tandem_section import GivenEvidence, LearnedEvidence
 
 __all__ = [
+    "SPACES",
     "SPLITS",
     "Evaluation",
     "GeneratedFeatures",
@@ -30,6 +31,8 @@ __all__ = [
     "read_params",
     "study_of",
 ]
+# Files of search spaces.
+SPACES = Path("params/search")
 # Beside the data sets' folders below data/.
 TAKEN_NAMES = ("sources", "baselines", "experiments", "study")
 
@@ -65,6 +68,8 @@ def study_of(params: Params) -> Study:
         raise ParameterError("study.leave_out", f"be some of {GROUPS}", strangers)
     if len(set(params.study.costs)) < len(params.study.costs):
         raise ParameterError("study.costs", "be different ones", params.study.costs)
+    if params.study.search is not None and not (SPACES / f"{params.study.search}.yaml").is_file():
+        raise ParameterError("study.search", f"name a file of {SPACES}, or be null", repr(params.study.search))
     if params.study.networks.channels % HEADS:
         raise ParameterError("study.networks.channels", f"be a multiple of {HEADS}", params.study.networks.channels)
     return params.study

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
 from firmbound.errors import FirmboundError
@@ -25,11 +27,29 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 
     What has not begun when the block fails never begins.
     """
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=keep_to_one_core)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def begin() -> None:
+    """What a process does first."""
+    end_with_parent()
+    keep_to_one_core()
+
+
+def end_with_parent() -> None:
+    """Whoever was left behind by a kill would write beside those who go on with the work."""
+    parent = parent_process()
+    assert parent is not None  # this runs in a child
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def keep_to_one_core() -> None:

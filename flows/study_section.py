@@ -29,6 +29,8 @@ GROUPS = (
 )
 # Those that decide on the data set's own evidence: they take part in every repeat.
 ON_EVIDENCE = ("thresholds", "cfl", "gp", "refined", "optimum")
+# Those whose options can be searched.
+SEARCHED_RIVALS = ("gru", "lstm-s", "lstm-m", "earliest", "tcn-transformer")
 # Of the TCN-Transformer.
 HEADS = 4
 

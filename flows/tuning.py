@@ -17,7 +17,7 @@ from firmbound.tandem.data import StoreSource
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
-from flows.params import Params, check_dataset_name, read_params
+from flows.params import SPACES, Params, check_dataset_name, read_params
 from flows.params_file import replace_section
 from flows.processes import in_process, processes
 from flows.progress import progress
@@ -25,8 +25,6 @@ from flows.runners import make_task_runner, work_task
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
 from flows.stored_scaling import scaling_of
 from flows.tracking import TrainingRun, connect, unfinished_runs
-
-SPACES = Path("params/search")
 
 
 class TuningError(FirmboundError):

@@ -6,12 +6,11 @@ A group is the unit that a study which was killed goes on with.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from firmbound.baselines.calimera import Calimera
-from firmbound.baselines.earliest import Earliest
 from firmbound.baselines.fixed_time import FixedTime, RandomTime
 from firmbound.baselines.minirocket import MiniRocketRidge
 from firmbound.baselines.probability_threshold import (
@@ -22,11 +21,9 @@ from firmbound.baselines.probability_threshold import (
     ThresholdOn,
     threshold_grid,
 )
-from firmbound.baselines.recurrent import MonotoneLstm, PlainGru
 from firmbound.baselines.rival import FittedRival, ends_of, evidence_of
 from firmbound.baselines.static_threshold import StaticSprt
 from firmbound.baselines.tapering import TaperingThreshold
-from firmbound.baselines.tcn_transformer import TcnTransformer
 from firmbound.baselines.training import RivalTraining
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
@@ -35,6 +32,7 @@ from firmbound.oracle import Oracle
 from firmbound.posterior import posterior
 from firmbound.study.contest import Contest, Outcome, enter, in_hindsight, outcome_of
 from firmbound.study.learned_evidence import TandemOptions, on_learned_evidence
+from firmbound.study.rival_spaces import RIVALS, make_gru, make_rival
 from firmbound.study.rules import OptimumEntrant, fit_refined_rule, fit_rule, fit_rule_on_beliefs
 from firmbound.trajectories import Batch
 
@@ -48,7 +46,8 @@ class FieldOptions:
     """training: of the rivals' networks. thresholds: of each sweep. convex, process: options of our own rules.
 
     method: of our rules wherever one stands for both. tandem: of the network that learns evidence where exact evidence
-    is given, so that estimated evidence is seen beside it; None: nowhere.
+    is given, so that estimated evidence is seen beside it; None: nowhere. tuned: of rivals whose options were searched,
+    what was found.
     """
 
     training: RivalTraining
@@ -61,6 +60,7 @@ class FieldOptions:
     process: ProcessOptions | None = None
     method: Method = "cfl"
     tandem: TandemOptions | None = None
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def own(self) -> Options | None:
@@ -81,25 +81,19 @@ def groups(contest: Contest, options: FieldOptions, optimum: Callable[[], Oracle
         found["tandem"] = lambda one: _tandem(one, options)
     if contest.test.features is not None:
         found |= {
-            "gru": lambda one: _believer(one, "gru", PlainGru(options.units, options.training), options),
+            "gru": lambda one: _believer(one, "gru", make_gru(options.tuned.get("gru", {}), options), options),
             "minirocket": lambda one: _believer(one, "minirocket", MiniRocketRidge(options.kernels, first=1), options),
-            "lstm-s": lambda one: {"lstm-s": enter(_monotone("s", options), one)},
-            "lstm-m": lambda one: {"lstm-m": enter(_monotone("m", options), one)},
-            "earliest": lambda one: {
-                "earliest": enter(Earliest(hidden=options.hidden, waiting="sum", training=options.training), one)
-            },
-            "tcn-transformer": lambda one: {
-                "tcn-transformer": enter(TcnTransformer(channels=options.channels, training=options.training), one)
-            },
             "calimera": lambda one: {"calimera": enter(Calimera(kernels=options.kernels), one)},
         }
+        found |= {name: _network(name, options) for name in RIVALS if name != "gru"}
     if optimum is not None:
         found["optimum"] = lambda one: {"optimum": _timed(one, lambda: OptimumEntrant(optimum(), one.prior))}
     return found
 
 
-def _monotone(kind: Any, options: FieldOptions) -> ThresholdOn:
-    return ThresholdOn(MonotoneLstm(kind, options.units, training=options.training), options.thresholds)
+def _network(name: str, options: FieldOptions) -> Group:
+    rival = make_rival(name, options.tuned.get(name, {}), options)
+    return lambda contest: {name: enter(rival, contest)}
 
 
 def _thresholds(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:

@@ -67,6 +67,14 @@ NETWORKS = {
     "channels": 8,
     "device": "cpu",
 }
+SPACE = {
+    "trials": 2,
+    "pruner": {"percentile": 40, "startup": 0.5, "warmup": 0.5},
+    "updates": 10,
+} | {
+    name: {"learning_rate": {"low": 0.001, "high": 0.1, "log": True}}
+    for name in ("gru", "lstm-s", "lstm-m", "earliest", "tcn-transformer")
+}
 STUDY = {
     "datasets": ["tiny2", "spoken"],
     "repeats": 2,
@@ -78,7 +86,7 @@ STUDY = {
     "leave_out": ["minirocket", "calimera", "lstm-m", "tcn-transformer"],
     "networks": NETWORKS,
     "rival_repeats": 1,
-    "search": None,
+    "search": "tiny",
     "tandem": LEARNED,
     "experiments": {"sizes": [200], "sequences": 200, "fresh": 100, "repeats": 1},
 }

@@ -6,9 +6,10 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 import zarr
 
-from tests.flows.small_project import NETWORKS, SMALL, copy_project, stages_run
+from tests.flows.small_project import NETWORKS, SMALL, SPACE, copy_project, stages_run
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
 GIVEN = {
@@ -29,6 +30,8 @@ def project(tmp_path_factory):
     """After one `make study` in a fresh folder."""
     project = copy_project(tmp_path_factory.mktemp("study"))
     project.write(SMALL | {"datasets": ["tiny2", "spoken"]})
+    (project.folder / "params" / "search").mkdir(parents=True, exist_ok=True)
+    (project.folder / "params" / "search" / "tiny.yaml").write_text(yaml.safe_dump(SPACE))
     project.environment["PREFECT_HOME"] = str(project.folder / ".prefect")
     project.first = project.run("flows.pipeline", "study")
     return project
@@ -40,7 +43,7 @@ def decisions(project):
     for group in sorted((project.folder / "data" / "baselines").glob("*/*/*.zarr")):
         opened = zarr.open_group(str(group), mode="r")
         for name in opened.array_keys():
-            if name not in ("alone", "numbers"):
+            if name not in ("alone", "numbers", "seconds"):
                 found[f"{group.parent.parent.name}/{group.parent.name}/{group.name}/{name}"] = np.asarray(opened[name])
     return found
 
@@ -48,7 +51,8 @@ def decisions(project):
 def test_one_command_runs_what_it_needs_and_says_where_things_are(project):
     said = project.first.stdout
     ran = {stage.split("@")[0] for stage in stages_run(said)}
-    assert ran == {"features", "study/dvc.yaml:baselines", "study/dvc.yaml:summary"}
+    study = {f"study/dvc.yaml:{stage}" for stage in ("baselines", "experiments", "summary")}
+    assert ran == {"features"} | study
     assert "data/study/index.html" in said
     assert "who pays less, beyond chance, than firmbound-cfl" in said
 
@@ -86,7 +90,8 @@ def test_the_page_says_first_where_rivals_are_ahead(project):
     assert found["datasets"] == ["tiny2", "spoken"]
     for name in found["methods"]:
         assert name in page
-    for name in ("speed_accuracy", "realised_risk", "aapr", "variance", "tapering", "ranks"):
+    drawn = ("speed_accuracy", "realised_risk", "aapr", "beliefs", "variance_figure", "tapering", "ranks")
+    for name in (*drawn, "small_data", "statistic", "options", "looks", "fitting"):
         assert (project.folder / "data" / "study" / "figures" / f"{name}.png").stat().st_size > 1_000
 
 
@@ -100,6 +105,32 @@ def test_the_run_is_in_mlflow_with_table_and_figures(project):
     assert "mean_rank.firmbound-cfl" in run.data.metrics
     kept = {item.path for item in client.list_artifacts(run.info.run_id, "study")}
     assert {"study/table.parquet", "study/index.html", "study/figures"} <= kept
+
+
+def test_rivals_enter_the_first_repeats_and_rules_all_of_them(project):
+    table = pq.read_table(project.folder / "data" / "study" / "table.parquet").to_pylist()
+    repeats = {}
+    for row in table:
+        repeats.setdefault((row["dataset"], row["method"]), set()).add(row["repeat"])
+    for dataset in ("tiny2", "spoken"):
+        assert repeats[dataset, "lstm-s"] == repeats[dataset, "gru-firmbound"] == {0}
+        assert repeats[dataset, "static"] == repeats[dataset, "firmbound-gp"] == {0, 1}
+    # Evidence is learned beside the exact one where that is given, and only there.
+    assert repeats["tiny2", "tandem-static"] == {0}
+    assert ("spoken", "tandem-static") not in repeats
+
+
+def test_options_of_rivals_were_searched_with_the_same_number_of_trials(project):
+    for dataset in ("tiny2", "spoken"):
+        found = {
+            file.stem: json.loads(file.read_text())
+            for file in (project.folder / "data" / "baselines" / dataset / "searched").glob("*.json")
+        }
+        assert set(found) == {"gru", "lstm-s", "earliest"}
+        for one in found.values():
+            assert one["trials"] == 2
+            assert one["score"] <= one["untuned"]
+            assert set(one["options"]) == {"learning_rate"}
 
 
 def test_a_second_run_does_nothing(project):
@@ -122,7 +153,7 @@ def test_killed_between_groups_it_goes_on_and_ends_as_it_would_have(project):
             project.environment["PREFECT_API_URL"] = os.environ["PREFECT_API_URL"]
             project.kill_once("baselines", "tiny2", lambda: partial.glob("1/cfl.json"))
             kept = (partial / "0" / "static.zarr" / "time" / "zarr.json").stat().st_mtime_ns
-            assert (partial / "0" / "done.json").exists()
+            assert (partial / "0" / "thresholds.json").exists()
             project.run("flows.baselines", "tiny2")
             del project.environment["PREFECT_API_URL"]
     finished = project.folder / "data" / "baselines" / "tiny2"
@@ -139,6 +170,7 @@ def test_killed_between_groups_it_goes_on_and_ends_as_it_would_have(project):
         ({"datasets": ["nobody"]}, "study.datasets"),
         ({"leave_out": ["earlyest"]}, "study.leave_out"),
         ({"costs": [0.1, 0.1]}, "study.costs"),
+        ({"search": "nowhere"}, "study.search"),
         ({"networks": NETWORKS | {"channels": 30}}, "study.networks.channels"),
     ],
 )
