@@ -16,7 +16,7 @@ from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open
 from tests.test_architecture import ROOT
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-# Those of the rivals are read by firmbound/study/search.py.
+# Those of the rivals are read by firmbound/study/rival_spaces.py.
 SPACES = sorted(set((ROOT / "params/search").glob("*.yaml")) - set((ROOT / "params/search").glob("rivals*.yaml")))
 
 
