@@ -162,12 +162,17 @@ def field_options(dataset: str, params: Params, sequences: int, tuned: Mapping[s
 
     study, networks = study_of(params), study_of(params).networks
     named = ("optimizer", "learning_rate", "weight_decay", "dropout", "device")
-    batch = min(networks.batch, sequences)
-    epochs = -(-networks.updates * batch // sequences)
+    given = {name: getattr(networks, name) for name in named}
+    batch, updates, evidence = min(networks.batch, sequences), networks.updates, params.tandem[dataset]
+    if isinstance(evidence, LearnedEvidence):
+        # Rivals learn no shorter than the network behind our rules, from sequences that are changed as its are.
+        training = evidence.training
+        updates = max(updates, training.epochs * -(-sequences // training.batch))
+        given |= {name: getattr(training, name) for name in ("shift", "noise", "offset", "mask")}
     boundary = params.boundary[dataset]
     own = boundary.options()
     return FieldOptions(
-        training=RivalTraining(batch=batch, epochs=epochs, **{name: getattr(networks, name) for name in named}),
+        training=RivalTraining(batch=batch, epochs=-(-updates * batch // sequences), **given),
         thresholds=study.thresholds,
         units=networks.units,
         hidden=networks.hidden,

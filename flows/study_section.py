@@ -27,8 +27,8 @@ GROUPS = (
     "calimera",
     "optimum",
 )
-# Those that decide on the data set's own evidence: they take part in every repeat.
-ON_EVIDENCE = ("thresholds", "cfl", "gp", "refined", "optimum")
+# Plain rules on the data set's own evidence: quick enough to take part in every repeat.
+ON_EVIDENCE = ("thresholds", "cfl", "gp", "optimum")
 # Those whose options can be searched.
 SEARCHED_RIVALS = ("gru", "lstm-s", "lstm-m", "earliest", "tcn-transformer")
 # Of the TCN-Transformer.
@@ -44,7 +44,8 @@ class StudySequences(Section):
 
 
 class StudyNetworks(Section):
-    """Of the rivals' networks. updates: steps of training, so that small data sets are seen more often."""
+    """Of the rivals' networks. updates: steps of training, so that small data sets are seen more often; or as many as
+    the network has that learns the evidence, if those are more."""
 
     optimizer: Optimizer
     learning_rate: PositiveFloat
@@ -73,7 +74,7 @@ class Experiments(Section):
 class Study(Section):
     """costs: in units of penalty / horizon, at most twice that. kernels: of MiniRocket.
 
-    rival_repeats: so many of the repeats have methods that train networks of their own. tandem: the network that learns
+    rival_repeats: so many of the repeats have all methods, not the plain rules alone. tandem: the network that learns
     evidence where it is given, beside it. search: the file of params/search that rivals' options are searched in.
     """
 

@@ -17,6 +17,7 @@ from firmbound.arrays import Ints, is_count
 from firmbound.baselines.rival import ends_of, features_of
 from firmbound.devices import Device, torch_device
 from firmbound.errors import InvalidInput, TrainingDiverged
+from firmbound.tandem.augmentation import augmented
 from firmbound.tandem.data import ArraySource, LabelledBatch, in_order, shuffled_batches
 from firmbound.tandem.options import Optimizer
 from firmbound.tandem.training import make_optimizer
@@ -30,9 +31,12 @@ AfterEpoch = Callable[[int, float], None]
 @dataclass(frozen=True)
 class RivalTraining:
     """optimizer, learning_rate, weight_decay, batch and epochs as in the paper's tables; the rate falls as a cosine
-    does. clip: the longest gradient. dropout: share of a network's numbers that are left out. after_epoch: is told the
-    number of each epoch, from 1, and its validation loss; what it raises ends the training. It is no option, but goes
-    wherever they go, so that whoever watches need not know which networks a rival trains."""
+    does. clip: the longest gradient. dropout: share of a network's numbers that are left out.
+
+    shift, noise, offset, mask: how training sequences are changed each time they are seen, as TrainingOptions has it.
+    after_epoch: is told the number of each epoch, from 1, and its validation loss; what it raises ends the training. It
+    is no option, but goes wherever they go, so that whoever watches need not know which networks a rival trains.
+    """
 
     optimizer: Optimizer = "adam"
     learning_rate: float = 3e-3
@@ -42,6 +46,10 @@ class RivalTraining:
     dropout: float = 0.0
     clip: float = 1.0
     device: Device = "auto"
+    shift: int = 0
+    noise: float = 0.0
+    offset: float = 0.0
+    mask: int = 0
     after_epoch: AfterEpoch | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -53,6 +61,10 @@ class RivalTraining:
             ("epochs", is_count(self.epochs, 1), "be a whole number from 1"),
             ("dropout", 0 <= self.dropout < 1, "lie in [0, 1)"),
             ("clip", 0 < self.clip < math.inf, "be positive and finite"),
+            ("shift", is_count(self.shift, 0), "be a whole number from 0"),
+            ("noise", 0 <= self.noise < math.inf, "be non-negative and finite"),
+            ("offset", 0 <= self.offset < math.inf, "be non-negative and finite"),
+            ("mask", is_count(self.mask, 0), "be a whole number from 0"),
             ("device", self.device in get_args(Device), f"be one of {get_args(Device)}"),
         ):
             if not holds:
@@ -92,7 +104,7 @@ def train(
         for epoch in range(options.epochs):
             network.train()
             for batch in shuffled_batches(source, options.batch, (seed, epoch)):
-                lesson = lesson_of(batch, place, epoch / options.epochs)
+                lesson = changed(lesson_of(batch, place, epoch / options.epochs), options)
                 _step(network, optimizer, loss(network, lesson), options, epoch)
                 falling.step()
             found = _mean_loss(network, loss, held_out, options, place)
@@ -120,6 +132,12 @@ def outputs(network: Callable[[Tensor], Tensor], batch: Batch, device: Device, t
 def lesson_of(batch: LabelledBatch, place: torch.device, progress: float = 1.0) -> Lesson:
     features, there = _data_alone(batch.features, batch.lengths, place)
     return Lesson(features, torch.as_tensor(batch.labels, device=place), there, progress)
+
+
+def changed(lesson: Lesson, options: RivalTraining) -> Lesson:
+    """The lesson as it might also have been; after the ends there are still zeros."""
+    features = augmented(lesson.features, lesson.there.sum(dim=1), options)
+    return lesson._replace(features=features.where(lesson.there[..., None], 0.0))
 
 
 def _data_alone(features: NDArray[Any], ends: Ints, place: torch.device) -> tuple[Tensor, Tensor]:

@@ -6,13 +6,29 @@ those who train and those who use; few of the former are no sample of them.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from firmbound.tandem.options import TrainingOptions
+
+class Augmentation(Protocol):
+    """How far training sequences are changed, as TrainingOptions has it."""
+
+    @property
+    def shift(self) -> int: ...
+
+    @property
+    def noise(self) -> float: ...
+
+    @property
+    def offset(self) -> float: ...
+
+    @property
+    def mask(self) -> int: ...
 
 
-def augmented(features: Tensor, ends: Tensor | None, options: TrainingOptions) -> Tensor:
+def augmented(features: Tensor, ends: Tensor | None, options: Augmentation) -> Tensor:
     """(n, T, d) -> (n, T, d), drawn by torch's generator; nothing is drawn for what is switched off."""
     if options.shift:
         features = _shifted(features, ends, options.shift)
