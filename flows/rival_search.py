@@ -27,12 +27,15 @@ def space_file(params: Params) -> Path | None:
 
 def search_rival(dataset: str, params: Params, folder: Path, rival: str) -> str:
     """Search the options of one rival, in a process of its own; says what was found. Trials are kept as they end."""
+    import optuna
+
     from firmbound.study.search import search
     from flows.contests import field_options, held_contest
 
     file = folder / SEARCHED / f"{rival}.json"
     if file.exists():
         return f"{rival}: options were searched before"
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     contest = held_contest(dataset, params, 0, folder / "0")
     options = field_options(dataset, params, len(contest.train.labels), {})
     trials = folder / TRIALS / f"{rival}.db"

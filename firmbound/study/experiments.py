@@ -28,8 +28,8 @@ from firmbound.posterior import posterior
 from firmbound.stopping_rule import StoppingRule
 
 Row = dict[str, Any]
-# 0.1, 0.4, 1 and 2 times penalty / horizon.
-COSTS = (0.02, 0.08, 0.2, 0.4)
+# Costs in units of penalty / horizon, the paper's horizon, and the penalty of fit_stopping_rule.
+SHARES, HORIZON, PENALTY = (0.1, 0.4, 1.0, 2.0), 50, 10.0
 # The paper varies the inducing points of the RBF kernel, and the kernel at 200.
 PROCESSES: Mapping[str, ProcessOptions] = {
     "50 inducing points": ProcessOptions(inducing=50),
@@ -40,8 +40,8 @@ PROCESSES: Mapping[str, ProcessOptions] = {
 CONVEX: Mapping[str, ConvexOptions] = {
     f"regularisation {value:g}": ConvexOptions(regularisation=value) for value in (1e-9, 1e-7, 1e-5, 1e-3)
 } | {f"{points} points": ConvexOptions(points=points) for points in (100, 300, 1_000)}
-# States whose continuation risk is asked for, draws of each by Monte Carlo, and the step at which they are asked.
-STATES, DRAWS, STEP = 500, 200, 25
+# States whose continuation risk is asked for half-way, and draws of each by Monte Carlo.
+STATES, DRAWS = 500, 200
 FRESH_SEED, TRAIN_SEED = 2, 100
 
 
@@ -51,23 +51,27 @@ class GaussianTrial:
 
     classes: int
     fresh_count: int
-    costs: tuple[float, ...] = COSTS
+    horizon: int = HORIZON
+
+    @property
+    def costs(self) -> list[float]:
+        return [share * PENALTY / self.horizon for share in SHARES]
 
     @cached_property
     def fresh(self) -> GaussianProblem:
-        return gaussian(self.classes, self.fresh_count, seed=FRESH_SEED)
+        return gaussian(self.classes, self.fresh_count, self.horizon, seed=FRESH_SEED)
 
     @cached_property
     def oracle(self) -> Oracle:
-        return solve_gaussian(self.fresh, costs=self.costs)
+        return solve_gaussian(self.fresh, costs=self.costs, penalty=PENALTY)
 
     def training(self, sequences: int, repeat: int) -> NDArray[Any]:
-        return gaussian(self.classes, sequences, seed=TRAIN_SEED + repeat).evidence
+        return gaussian(self.classes, sequences, self.horizon, seed=TRAIN_SEED + repeat).evidence
 
     def fitted(self, evidence: NDArray[Any], method: Method, options: Options | None = None, **named: Any) -> list[Row]:
         """Fit a rule, and judge it at every cost."""
         started = time.process_time()
-        rule = fit_stopping_rule(evidence, costs=list(self.costs), method=method, options=options)
+        rule = fit_stopping_rule(evidence, costs=self.costs, penalty=PENALTY, method=method, options=options)
         seconds = time.process_time() - started
         shared = {"classes": self.classes, "method": method, "sequences": len(evidence), "cpu_seconds": seconds}
         return [{**named, **shared, **row} for row in self.judged(rule)]
@@ -86,9 +90,9 @@ class GaussianTrial:
             }
 
 
-def small_data(sizes: list[int], fresh: int, repeats: int) -> list[Row]:
+def small_data(sizes: list[int], fresh: int, repeats: int, horizon: int = HORIZON) -> list[Row]:
     """Both estimators on the three-class problem, with fewer and fewer training sequences."""
-    trial = GaussianTrial(3, fresh)
+    trial = GaussianTrial(3, fresh, horizon)
     methods: tuple[Method, ...] = ("cfl", "gp")
     return [
         row
@@ -101,30 +105,28 @@ def small_data(sizes: list[int], fresh: int, repeats: int) -> list[Row]:
     ]
 
 
-def statistics_of_processes(sequences: int, fresh: int, repeats: int) -> list[Row]:
+def statistics_of_processes(sequences: int, fresh: int, repeats: int, horizon: int = HORIZON) -> list[Row]:
     """Two classes: a Gaussian process that sees log-likelihood ratios, and one that sees posteriors."""
     seen = {name: ProcessOptions(statistic=name) for name in ("llr", "posterior")}
-    return _by_setting("statistic", 2, "gp", seen, sequences, fresh, repeats)
+    return _by_setting("statistic", "gp", seen, GaussianTrial(2, fresh, horizon), sequences, repeats)
 
 
-def options_of_processes(sequences: int, fresh: int, repeats: int) -> list[Row]:
-    return _by_setting("process options", 2, "gp", PROCESSES, sequences, fresh, repeats)
+def options_of_processes(sequences: int, fresh: int, repeats: int, horizon: int = HORIZON) -> list[Row]:
+    return _by_setting("process options", "gp", PROCESSES, GaussianTrial(2, fresh, horizon), sequences, repeats)
 
 
-def options_of_convex_learning(sequences: int, fresh: int, repeats: int) -> list[Row]:
-    return _by_setting("convex options", 2, "cfl", CONVEX, sequences, fresh, repeats)
+def options_of_convex_learning(sequences: int, fresh: int, repeats: int, horizon: int = HORIZON) -> list[Row]:
+    return _by_setting("convex options", "cfl", CONVEX, GaussianTrial(2, fresh, horizon), sequences, repeats)
 
 
 def _by_setting(
     experiment: str,
-    classes: int,
     method: Method,
     settings: Mapping[str, Options],
+    trial: GaussianTrial,
     sequences: int,
-    fresh: int,
     repeats: int,
 ) -> list[Row]:
-    trial = GaussianTrial(classes, fresh)
     return [
         row
         for repeat in range(repeats)
@@ -135,15 +137,16 @@ def _by_setting(
     ]
 
 
-def seconds_of_a_look(sizes: list[int], repeats: int) -> list[Row]:
+def seconds_of_a_look(sizes: list[int], repeats: int, horizon: int = HORIZON) -> list[Row]:
     """What the continuation risk of one state takes, and how wrong it is: both estimators, and Monte Carlo."""
-    cost, fresh = COSTS[2], gaussian(3, STATES, seed=FRESH_SEED)
-    oracle, states = solve_gaussian(fresh, costs=[cost]), fresh.evidence[:, STEP - 1]
-    exact = oracle.continuation_risk(states, t=STEP)
+    trial, step = GaussianTrial(3, STATES, horizon), horizon // 2
+    cost, states = PENALTY / horizon, trial.fresh.evidence[:, step - 1]
+    oracle = solve_gaussian(trial.fresh, costs=[cost], penalty=PENALTY)
+    exact = oracle.continuation_risk(states, t=step)
     rows = []
     for size in sizes:
         for repeat in range(repeats):
-            looks = _looks(gaussian(3, size, seed=TRAIN_SEED + repeat).evidence, oracle)
+            looks = _looks(trial.training(size, repeat), oracle, step)
             for name, look in looks.items():
                 started = time.process_time()
                 found = look(states)
@@ -154,20 +157,20 @@ def seconds_of_a_look(sizes: list[int], repeats: int) -> list[Row]:
     return rows
 
 
-def _looks(evidence: NDArray[Any], oracle: Oracle) -> dict[str, Callable[[NDArray[Any]], Floats]]:
-    """Ways to ask for the continuation risk of states (n, K)."""
+def _looks(evidence: NDArray[Any], oracle: Oracle, step: int) -> dict[str, Callable[[NDArray[Any]], Floats]]:
+    """Ways to ask for the continuation risk of states (n, K) at a step."""
     cost, prior = float(oracle.problem.costs[0]), oracle.prior
 
     def by_rule(method: Method) -> Callable[[NDArray[Any]], Floats]:
-        rule = fit_stopping_rule(evidence, costs=[cost], method=method)
-        return lambda states: rule.outlook(states, t=STEP).continuation_risk
+        rule = fit_stopping_rule(evidence, costs=[cost], penalty=PENALTY, method=method)
+        return lambda states: rule.outlook(states, t=step).continuation_risk
 
     def least(states: NDArray[Any]) -> Floats:
         stopping = oracle.problem.scale * oracle.problem.stopping_risk(posterior(states, prior))
-        return np.asarray(np.minimum(stopping, oracle.continuation_risk(states, t=STEP + 1)))
+        return np.asarray(np.minimum(stopping, oracle.continuation_risk(states, t=step + 1)))
 
     def by_density(states: NDArray[Any]) -> Floats:
-        now, later = ratios(evidence[:, STEP - 1]), ratios(evidence[:, STEP])
+        now, later = ratios(evidence[:, step - 1]), ratios(evidence[:, step])
         return cost + kernel_expectation(now, later, ratios(states), least)
 
     return {"cfl": by_rule("cfl"), "gp": by_rule("gp"), "kernel density": by_density}
