@@ -1,12 +1,17 @@
 """What a study says, on outcomes whose answer is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from firmbound.costs import DecisionProblem
 from firmbound.study.contest import Outcome
 from firmbound.study.findings import (
+    beside_static,
     cheaper_rivals,
+    errors_at_points_of,
+    errors_at_shares,
     paid_differences,
     pooled_curve,
     ranking,
@@ -15,7 +20,7 @@ from firmbound.study.findings import (
     variance_chance,
     variance_ratios,
 )
-from firmbound.study.repeats import Repeat, over_repeats
+from firmbound.study.repeats import Repeat, having, methods_of, over_repeats
 
 PROBLEM = DecisionProblem.create(classes=2, horizon=20, penalty=10.0, costs=[0.1, 0.5])
 
@@ -134,3 +139,56 @@ def test_ranks_need_two_data_sets_and_three_methods():
         for r in repeats()
     ]
     assert ranking(two) is None
+
+
+def without(one, method):
+    """The same repeat, in which a method did not take part."""
+    return replace(one, outcomes={name: out for name, out in one.outcomes.items() if name != method})
+
+
+def test_methods_are_compared_on_repeats_in_which_both_took_part():
+    every = repeats(datasets=("a",), count=4)
+    some = [every[0], *(without(one, "rival") for one in every[1:])]
+    rows = {(row["rival"], row["cost"]): row for row in paid_differences(some, "firmbound-cfl")}
+    first = {(row["rival"], row["cost"]): row for row in paid_differences(every[:1], "firmbound-cfl")}
+    assert rows["rival", 0.1]["difference"] == pytest.approx(first["rival", 0.1]["difference"])
+    assert rows["static", 0.1]["difference_error"] < first["static", 0.1]["difference_error"]
+    assert methods_of(some) == ["firmbound-cfl", "rival", "static"]
+    assert having(some, "rival") == some[:1]
+
+
+def test_rivals_that_missed_repeats_are_ranked_and_drawn_by_those_they_have():
+    every = repeats(count=3)
+    some = [one if one.repeat == 0 else without(one, "rival") for one in every]
+    alone = [one for one in every if one.repeat == 0]
+    assert np.array_equal(ranking(some).ranks, ranking(alone).ranks)
+    assert pooled_curve(some[:3], "rival").value == pytest.approx(pooled_curve(alone[:1], "rival").value)
+
+
+def test_errors_are_told_at_shares_of_the_horizon():
+    early, *rest = errors_at_shares(repeats(datasets=("a",)), "firmbound-cfl")
+    assert early is None  # the first way looks at five observations, a fifth of twenty are four
+    # Ways at means of 5 and 12: at 8 a coin of 3/7, from 12 on the later one.
+    assert rest == pytest.approx([0.2 - 3 / 7 * 0.15, 0.05, 0.05], abs=0.015)
+
+
+def test_beside_static_both_risks_are_told_with_their_errors():
+    every = repeats(datasets=("a",))
+    rows = beside_static(every, "firmbound-cfl")
+    assert [row["static"] for row in rows] == ["static", "static"]  # in hindsight nobody took part
+    # The ways that paid least before: at a cost of 0.1 those around 12 and 14, at 0.5 those around 5 and 3.
+    for row, ours, static in zip(rows, (1, 0), (3, 0), strict=True):
+        times = [(one.outcomes["firmbound-cfl"].time[ours], one.outcomes["static"].time[static]) for one in every]
+        # All believe to risk 0.5: what differs is what was spent.
+        assert row["believed"] == pytest.approx(row["cost"] * np.mean([a.mean() - b.mean() for a, b in times]))
+        wrong = [(one.outcomes["static"].label[static] != one.labels).mean() for one in every]
+        spent = row["cost"] * np.mean([b.mean() for _, b in times])
+        assert row["static_paid"] == pytest.approx(10 * np.mean(wrong) + spent)
+        assert row["paid_error"] > 0
+
+
+def test_the_same_beliefs_are_compared_at_every_point_of_the_threshold():
+    one = repeats(datasets=("a",), count=2)
+    rows = errors_at_points_of("static", one, "firmbound-cfl")
+    assert [round(row["time"]) for row in rows] == [6, 10, 14]  # at 3 we have not begun
+    assert errors_at_points_of("nobody", one, "firmbound-cfl") == []
