@@ -19,6 +19,8 @@ from firmbound.trajectories import Batch
 from flows.stage import DATA
 
 PROBLEM, TRUTH, DONE, EVIDENCE = "problem.json", "truth.zarr", "done.json", "evidence.zarr"
+# Of a data set's folder: what the search of options found for each rival.
+SEARCHED = "searched"
 
 
 def baselines_folder(dataset: str) -> Path:
@@ -92,3 +94,12 @@ def load_repeats(dataset: str) -> list[Repeat]:
         outcomes = {method: load_outcome(folder / f"{method}.zarr") for method in done["methods"]}
         found.append(Repeat(dataset, int(folder.name), labels, rows, problem, outcomes, done["failed"]))
     return found
+
+
+def searched_options(dataset: str) -> dict[str, dict[str, Any]]:
+    """Of every rival whose options were searched: those, what they paid on validation sequences, how many trials."""
+    return read_searched(baselines_folder(dataset))
+
+
+def read_searched(folder: Path) -> dict[str, dict[str, Any]]:
+    return {file.stem: json.loads(file.read_text()) for file in sorted((folder / SEARCHED).glob("*.json"))}

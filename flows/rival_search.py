@@ -11,10 +11,11 @@ import yaml
 
 from firmbound.errors import InvalidInput, ParameterError
 from firmbound.publishing import whole_file
+from flows.outcomes import SEARCHED, read_searched
 from flows.params import SPACES, Params, study_of
 
-# Of a data set's folder: what was found for each rival, and what a search goes on with.
-SEARCHED, TRIALS = "searched", "trials"
+# Of a data set's folder: what a search goes on with.
+TRIALS = "trials"
 
 
 def space_file(params: Params) -> Path | None:
@@ -59,5 +60,4 @@ def spaces_of(params: Params) -> Any:
 
 def tuned_options(folder: Path) -> dict[str, dict[str, Any]]:
     """Of every rival that was searched, the options that were found."""
-    files = sorted((folder / SEARCHED).glob("*.json"))
-    return {file.stem: json.loads(file.read_text())["options"] for file in files}
+    return {rival: found["options"] for rival, found in read_searched(folder).items()}

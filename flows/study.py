@@ -30,7 +30,7 @@ from firmbound.study.findings import (
 from firmbound.study.repeats import Repeat, by_dataset, having, methods_of, over_repeats
 from firmbound.study.table import Row, rows_of
 from flows.experiments import FOLDER, TABLE
-from flows.outcomes import load_repeats
+from flows.outcomes import load_repeats, searched_options
 from flows.params import Params, read_params, study_of
 from flows.runners import work_task
 from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
@@ -87,6 +87,7 @@ def findings_of(repeats: list[Repeat], rows: list[Row], ranks: Ranking | None) -
         "datasets": list(sets),
         "repeats": {dataset: len(own) for dataset, own in sets.items()},
         "methods": methods_of(repeats),
+        "searched": {dataset: searched_options(dataset) for dataset in sets},
         "failed": [
             {"dataset": one.dataset, "repeat": one.repeat, "method": method, "why": why}
             for one in repeats
