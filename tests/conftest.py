@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers take file by file, and one of them all files that run the pipeline: two at once would take turns."""
+    """Workers take file by file, and one of them all files that run the pipeline: they share one project."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByProject(LoadFileScheduling):
