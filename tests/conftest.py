@@ -18,12 +18,13 @@ settings.load_profile("firmbound")
 
 COSTS = [0.05, 0.3]
 RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class_process"]
-LONG = ["test_pipeline", "test_study", "test_early_classifier", "test_registry", "test_training", "test_own_evidence"]
+LONG = ["test_pipeline", "test_pipeline_recorded", "test_study", "test_early_classifier", "test_registry"]
+LONG += ["test_training", "test_own_evidence", "test_oracle"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes come first: begun last, one of them would keep one worker busy and the other idle."""
-    items.sort(key=lambda item: next((place for place, name in enumerate(LONG) if name in item.nodeid), len(LONG)))
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
