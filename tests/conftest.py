@@ -18,11 +18,18 @@ settings.load_profile("firmbound")
 
 COSTS = [0.05, 0.3]
 RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class_process"]
+LONG = ["test_pipeline", "test_pipeline_recorded", "test_study", "test_early_classifier", "test_registry"]
+LONG += ["test_training", "test_own_evidence", "test_oracle"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first: begun last, one of them would keep one worker busy and the other idle."""
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers take file by file, and one of them all files that run the pipeline: two at once would take turns."""
+    """Workers take file by file, and one of them all files that run the pipeline: they share one project."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByProject(LoadFileScheduling):

@@ -256,8 +256,9 @@ def test_numbers_of_numpy_are_numbers(fitted, tmp_path):
     assert fitted.at_time(np.int64(3)).cost == fitted.at_time(3).cost
     assert fitted.at_error(np.float32(0.5)).cost == fitted.at_error(0.5).cost
     X, y = series(300, 1)
-    quick = make(cost=np.float64(0.3), costs=(np.float32(0.05), np.int64(1)), training=None, validation=np.float64(0.2))
-    quick.fit(X, y).save(tmp_path / "model")
+    short = firmbound.TrainingOptions(epochs=2, batch=50)
+    numbers = {"cost": np.float64(0.3), "costs": (np.float32(0.05), np.int64(1)), "validation": np.float64(0.2)}
+    make(training=short, **numbers).fit(X, y).save(tmp_path / "model")
     assert EarlyClassifier.load(tmp_path / "model").validation == 0.2
 
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -207,6 +209,30 @@ class Project:
         self.folder = folder
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "MLFLOW", "GIT"))}
         self.environment["DVC_NO_ANALYTICS"] = "1"
+        self.python = folder / ".venv" / "bin" / "python"
+        self.python.parent.mkdir(parents=True)
+        self.use(sys.executable)
+
+    def use(self, *command: str | Path) -> None:
+        """What the project's own `python` is."""
+        self.python.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n')
+        self.python.chmod(0o755)
+
+    @contextmanager
+    def warm(self) -> Iterator[None]:
+        """From now on the project's `python` has imported what stages need; see warm_start."""
+        address = self.folder / ".venv" / "warm"
+        start = Path(__file__).with_name("warm_start.py")
+        command = [sys.executable, start, "serve", address]
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE) as server:
+            try:
+                assert server.stdout is not None
+                assert server.stdout.readline() == b"ready\n"
+                self.use(sys.executable, "-S", start, "ask", address)
+                yield
+            finally:
+                self.use(sys.executable)
+                server.terminate()
 
     def params(self) -> dict:
         return yaml.safe_load((self.folder / "params.yaml").read_text())
@@ -216,8 +242,10 @@ class Project:
         (self.folder / "params.yaml").write_text(yaml.safe_dump(plain))
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        # DVC is not among what is imported already: it starts quickly.
+        python = sys.executable if command[0] == "dvc" else self.python
         ended = subprocess.run(
-            [sys.executable, "-m", *command], cwd=self.folder, env=self.environment, capture_output=True, text=True
+            [python, "-m", *command], cwd=self.folder, env=self.environment, capture_output=True, text=True
         )
         if check:
             assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
@@ -247,9 +275,6 @@ def copy_project(folder: Path) -> Project:
         if (ROOT / name).is_file() and not name.startswith(("tests/", "dvc.lock", ".dvc/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    (folder / ".venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    (folder / ".venv" / "bin" / "python").chmod(0o755)
     project = Project(folder)
     project.write(SMALL)
     write_recordings(folder / "recorded")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,9 +40,10 @@ def folder(tmp_path_factory):
 
 
 def run(folder, *arguments, given=None):
-    """In a process of its own."""
+    """In a process of its own, with as many threads as we have: more than cores are in each other's way."""
     command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+    environment |= {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
     return subprocess.run(command, cwd=folder, env=environment, input=given, capture_output=True, text=True)
 
 

@@ -14,7 +14,6 @@ from flows.promotion import of_store
 from tests.datasets.test_video import grey, write_clip
 from tests.flows.small_project import LEARNED, REFINEMENT, SMALL, champion, evidence_store, stages_run, write_recordings
 
-DATASETS = ["spoken"]
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
 
 CLIPS = {
@@ -150,7 +149,7 @@ def test_missing_raw_files_fail_with_one_line_and_lose_nothing(project):
 
 def with_dataset(project, name, features):
     params = json.loads(json.dumps(project.params()))
-    params["datasets"] = [*DATASETS, name]
+    params["datasets"] = [*SMALL["datasets"], name]
     params["refinement"][name] = REFINEMENT | {"refine": "never"}
     params["features"][name] = features
     params["tandem"][name] = LEARNED if features["kind"] == "video" else {"evidence": "given"}
