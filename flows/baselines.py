@@ -70,11 +70,13 @@ class Entry:
         ready = [self._submit(f"repeat {one} sequences and evidence", prepare, *self._of(one)) for one in repeats]
         groups = {repeat: self._wanted(repeat, ready[repeat].result()) for repeat in repeats}
         pairs = [(repeat, group) for repeat, own in groups.items() for group in own]
-        # Rivals that are searched wait for that; what needs no search keeps the processes busy meanwhile.
-        early = [self._enter(*pair) for pair in pairs if pair[1] in ON_EVIDENCE]
-        self._search({group for _, group in pairs})
-        late = [self._enter(*pair) for pair in pairs if pair[1] not in ON_EVIDENCE]
-        self._wait([*early, *late])
+        # Searches take longest, so they begin; what needs none keeps processes busy until rivals know their options.
+        searches = self._search({group for _, group in pairs})
+        entered = [self._enter(*pair) for pair in pairs if pair[1] not in searches]
+        for rival, search in searches.items():
+            get_run_logger().info("%s %s", self.dataset, search.result())
+            entered += [self._enter(*pair) for pair in pairs if pair[1] == rival]
+        self._wait(entered)
         return groups
 
     def _of(self, repeat: int) -> tuple[str, Params, int, Path]:
@@ -95,12 +97,11 @@ class Entry:
     def _enter(self, repeat: int, group: str) -> PrefectFuture[list[str]]:
         return self._submit(f"repeat {repeat} {group}", run_group, *self._of(repeat), group)
 
-    def _search(self, groups: set[str]) -> None:
-        rivals = sorted(groups & set(SEARCHED_RIVALS)) if space_file(self.params) is not None else []
+    def _search(self, groups: set[str]) -> dict[str, PrefectFuture[str]]:
+        """A task for each rival whose options are to be searched; the TCN-Transformer, the slowest, comes first."""
+        rivals = sorted(groups & set(SEARCHED_RIVALS), reverse=True) if space_file(self.params) is not None else []
         arguments = (self.dataset, self.params, self.folder)
-        futures = [self._submit(f"{rival} options", search_rival, *arguments, rival) for rival in rivals]
-        for future in futures:
-            get_run_logger().info("%s %s", self.dataset, future.result())
+        return {rival: self._submit(f"{rival} options", search_rival, *arguments, rival) for rival in rivals}
 
     def _wait(self, futures: list[PrefectFuture[list[str]]]) -> None:
         with progress(f"{self.dataset}: {len(futures)} groups of methods, over all repeats") as advance:

@@ -24,11 +24,13 @@ from flows.study_section import Experiments
 
 FOLDER, TABLE = DATA / "experiments", "table.parquet"
 WORK: dict[str, Callable[[Experiments], list[Row]]] = {
-    "small data": lambda one: experiments.small_data(one.sizes, one.fresh, one.repeats),
-    "statistic": lambda one: experiments.statistics_of_processes(one.sequences, one.fresh, one.repeats),
-    "process options": lambda one: experiments.options_of_processes(one.sequences, one.fresh, one.repeats),
-    "convex options": lambda one: experiments.options_of_convex_learning(one.sequences, one.fresh, one.repeats),
-    "one look": lambda one: experiments.seconds_of_a_look(one.sizes, one.repeats),
+    "small data": lambda one: experiments.small_data(one.sizes, one.fresh, one.repeats, one.horizon),
+    "statistic": lambda one: experiments.statistics_of_processes(one.sequences, one.fresh, one.repeats, one.horizon),
+    "process options": lambda one: experiments.options_of_processes(one.sequences, one.fresh, one.repeats, one.horizon),
+    "convex options": lambda one: experiments.options_of_convex_learning(
+        one.sequences, one.fresh, one.repeats, one.horizon
+    ),
+    "one look": lambda one: experiments.seconds_of_a_look(one.sizes, one.repeats, one.horizon),
 }
 
 

@@ -62,12 +62,14 @@ class StudyNetworks(Section):
 class Experiments(Section):
     """What rules are worth on the paper's Gaussian problems, whose optimum is known: by sequences and by options.
 
-    sizes: numbers of training sequences; sequences: of the other experiments; fresh: that rules are judged on.
+    sizes: numbers of training sequences; sequences: of the other experiments; fresh: that rules are judged on. horizon:
+    observations of all of them.
     """
 
     sizes: Annotated[list[Annotated[int, Field(ge=100)]], Field(min_length=1)]
     sequences: Annotated[int, Field(ge=100)]
     fresh: PositiveInt
+    horizon: Annotated[int, Field(ge=4)]
     repeats: PositiveInt
 
 

@@ -90,7 +90,7 @@ STUDY = {
     "rival_repeats": 1,
     "search": "tiny",
     "tandem": LEARNED,
-    "experiments": {"sizes": [200], "sequences": 200, "fresh": 100, "repeats": 1},
+    "experiments": {"sizes": [200], "sequences": 200, "fresh": 100, "horizon": 5, "repeats": 1},
 }
 SMALL = {
     "datasets": ["tiny2", "tiny3", "learned", "spoken"],
