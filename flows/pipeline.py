@@ -148,7 +148,7 @@ def study_summary() -> str:
     lines += [
         f"  variance of time as a share of static's, {row['dataset']}: {row['ratio']:.2f} (p = {row['chance']:.1g})"
         for row in found["variance"]
-        if row["ratio"] is not None
+        if row["ratio"] is not None and row["ours"] == found["ours"]
     ]
     lines += [f"    page   {folder / 'index.html'}", f"    table  {folder / 'table.parquet'}"]
     return "\n".join(lines)

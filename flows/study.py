@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,10 @@ def study_flow(params: Params) -> None:
         write_page(folder, sections_of(repeats, rows, steady, ranks, tried), found)
     run = log_study(study_of(params).model_dump(), found, DATA / "study")
     get_run_logger().info("study: logged as MLflow run %s", run)
-    for row in found["ahead"][found["ours"]]:
-        said = "%s: %s is ahead at a mean time of %.1f, %.2f %% against %.2f %%"
-        errors = (100 * row["rival_error"], 100 * row["our_error"])
-        get_run_logger().warning(said, row["dataset"], row["rival"], row["time"], *errors)
+    for (dataset, rival), points in Counter(
+        (row["dataset"], row["rival"]) for row in found["ahead"][found["ours"]]
+    ).items():
+        get_run_logger().warning("%s: %s errs less than %s at %d mean times", dataset, rival, found["ours"], points)
 
 
 def table_of(repeats: list[Repeat]) -> list[Row]:
