@@ -17,7 +17,7 @@ from prefect.futures import PrefectFuture
 import firmbound
 from firmbound.errors import TrainingDiverged
 from firmbound.publishing import publish, whole_file
-from flows.contests import field_options, held_contest, learn_evidence, optimum_of
+from flows.contests import field_options, held_contest, how_to_find_optimum, learn_evidence
 from flows.outcomes import DONE, EVIDENCE, baselines_folder, save_outcome, save_truth
 from flows.params import Params, study_of
 from flows.processes import in_process, processes
@@ -31,6 +31,7 @@ from flows.study_section import GROUPS, ON_EVIDENCE, SEARCHED_RIVALS
 FILES = (
     "baselines",
     "contests",
+    "optimum",
     "outcomes",
     "params",
     "recorded_sections",
@@ -142,7 +143,7 @@ def prepare(dataset: str, params: Params, repeat: int, folder: Path) -> list[str
     contest = held_contest(dataset, params, repeat, folder)
     save_truth(folder, contest)
     options = field_options(dataset, params, len(contest.train.labels), {})
-    return list(groups(contest, options, optimum_of(dataset, params, contest.problem)))
+    return list(groups(contest, options, how_to_find_optimum(dataset, params, contest.problem)))
 
 
 def run_group(dataset: str, params: Params, repeat: int, folder: Path, group: str) -> list[str]:
@@ -154,7 +155,7 @@ def run_group(dataset: str, params: Params, repeat: int, folder: Path, group: st
     contest = held_contest(dataset, params, repeat, folder)
     options = field_options(dataset, params, len(contest.train.labels), tuned_options(folder.parent))
     try:
-        made = groups(contest, options, optimum_of(dataset, params, contest.problem))[group](contest)
+        made = groups(contest, options, how_to_find_optimum(dataset, params, contest.problem))[group](contest)
     except TrainingDiverged as problem:
         # A rival that cannot learn here says so in the report; all others go on.
         write_mark(mark_of(folder, group), {"methods": [], "failed": {group: str(problem)}})

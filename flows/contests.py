@@ -13,11 +13,11 @@ from firmbound.arrays import Floats, Ints
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.costs import DecisionProblem
-from firmbound.datasets import GaussianProblem
-from firmbound.oracle import Oracle, solve_gaussian
+from firmbound.oracle import Oracle
 from firmbound.store import TrajectoryStore
 from firmbound.study.contest import Contest
 from firmbound.trajectories import Batch
+from flows.optimum import gaussian_behind, optimum_of
 from flows.outcomes import has_evidence, load_evidence, save_evidence
 from flows.params import SPLITS, GeneratedFeatures, LearnedEvidence, Params, study_of
 from flows.stage import stage_folder
@@ -134,14 +134,12 @@ def prior_of(dataset: str) -> Floats:
     return np.array(TrajectoryStore(stage_folder(dataset, "features") / "train.zarr").description.prior)
 
 
-def optimum_of(dataset: str, params: Params, problem: DecisionProblem) -> Callable[[], Oracle] | None:
-    """How to find the exact optimum, for Gaussian problems of two or three classes whose evidence is exact."""
-    section = params.features[dataset]
-    drawn = section.problem("train") if isinstance(section, GeneratedFeatures) else None
-    learned = isinstance(params.tandem[dataset], LearnedEvidence)
-    if learned or not isinstance(drawn, GaussianProblem) or drawn.classes > 3:
+def how_to_find_optimum(dataset: str, params: Params, problem: DecisionProblem) -> Callable[[], Oracle] | None:
+    """None where there is no exact optimum, or evidence is not exact."""
+    drawn = gaussian_behind(params.features[dataset])
+    if drawn is None or isinstance(params.tandem[dataset], LearnedEvidence):
         return None
-    return lambda: solve_gaussian(drawn, costs=problem.costs, penalty=problem.penalty, delay=problem.delay)
+    return lambda: optimum_of(drawn, problem)
 
 
 HELD: dict[Path, Contest] = {}

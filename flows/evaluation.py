@@ -12,13 +12,12 @@ from prefect import flow
 
 from firmbound.arrays import Floats, Ints
 from firmbound.baselines.static_threshold import sweep, threshold_grid, tune_thresholds
-from firmbound.datasets import GaussianProblem
 from firmbound.evaluation.boundary import continuation_interval
 from firmbound.evaluation.estimates import mean_of, relative_excess
 from firmbound.evaluation.risk import believed_risk, realised_risk
 from firmbound.evaluation.risk_gap import Alarm
 from firmbound.evaluation.score import Score, score
-from firmbound.oracle import Oracle, solve_gaussian
+from firmbound.oracle import Oracle
 from firmbound.publishing import publish
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import TrajectoryStore
@@ -26,6 +25,7 @@ from firmbound.trajectories import Decisions
 from flows.assembly import assemble
 from flows.evidence import choice_of, evidence_store
 from flows.honesty import Row, is_judged, judge_calibration, judge_risks
+from flows.optimum import gaussian_behind, optimum_of
 from flows.params import Evaluation, GeneratedFeatures, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
@@ -73,12 +73,9 @@ def evaluation_flow(dataset: str, params: Params) -> None:
 
 
 def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | None:
-    """The exact optimum, for Gaussian problems of two or three classes."""
-    section = params.features[dataset]
-    problem = section.problem("train") if isinstance(section, GeneratedFeatures) else None
-    if not isinstance(problem, GaussianProblem) or problem.classes > 3:
-        return None
-    return solve_gaussian(problem, costs=rule.costs, penalty=rule.problem.penalty, delay=rule.problem.delay)
+    """The exact optimum at the rule's costs, where there is one."""
+    drawn = gaussian_behind(params.features[dataset])
+    return None if drawn is None else optimum_of(drawn, rule.problem)
 
 
 def exact_evidence(dataset: str, params: Params, evidence: NDArray[Any]) -> NDArray[Any] | None:

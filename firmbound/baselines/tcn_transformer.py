@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from firmbound.arrays import is_count, is_real
-from firmbound.baselines.earliest import HaltingNetworks, check_settings, halting_law
+from firmbound.baselines.halting import HaltingNetworks, check_settings, halting_law
 from firmbound.baselines.rival import features_of
 from firmbound.baselines.training import Lesson, RivalTraining, cross_entropy_over_time, mean_over_steps
 from firmbound.baselines.training import train as train_network

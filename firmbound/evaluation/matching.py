@@ -67,24 +67,3 @@ def variance_at(ways: Sequence[Decisions], time: float) -> float:
     share = 0.0 if gap == 0 else (time - means[low]) / gap
     within = (1 - share) * time_variance(ways[low]).value + share * time_variance(ways[high]).value
     return float(within + share * (1 - share) * gap**2)
-
-
-@dataclass(frozen=True)
-class Above:
-    """A rival's point that lies below a curve by more than `limit` standard errors."""
-
-    time: float
-    rival: float
-    ours: float
-    error: float
-
-
-def points_below(curve: Curve, rival: Curve, limit: float = 1.0) -> list[Above]:
-    """Where a rival is more accurate at the same mean time, beyond so many standard errors of the difference."""
-    found = []
-    for time, value, error in zip(rival.time, rival.value, rival.error, strict=True):
-        ours = curve.at(float(time))
-        together = float(np.hypot(ours.standard_error, error))
-        if ours.value - value > limit * together:
-            found.append(Above(float(time), float(value), ours.value, together))
-    return found

@@ -25,14 +25,6 @@ def holm(chances: ArrayLike) -> Floats:
     return corrected
 
 
-def paired_chance(differences: ArrayLike) -> float:
-    """Chance of a mean difference this far from 0 if there were none: a t test over many sequences.  (n,) -> p."""
-    values = finite_array("differences", differences, ndim=1, shape_words="(n,)")
-    if len(values) < 2 or np.ptp(values) == 0:
-        return 1.0 if not len(values) or values.mean() == 0 else 0.0
-    return float(stats.ttest_1samp(values, 0.0).pvalue)
-
-
 def signed_rank_chance(differences: ArrayLike) -> float:
     """Wilcoxon's signed-rank test that differences lie above 0, one-sided.  (n,) -> p; 1 where all are 0."""
     values = finite_array("differences", differences, ndim=1, shape_words="(n,)")

@@ -12,12 +12,11 @@ from firmbound.baselines.earliest import (
     Earliest,
     EarliestLoss,
     EarliestNetwork,
-    HaltingNetworks,
     Reading,
     chance_of_halting,
     first_halt,
-    halting_law,
 )
+from firmbound.baselines.halting import HaltingNetworks, halting_law
 from firmbound.baselines.training import Lesson, RivalTraining
 from firmbound.trajectories import Batch
 

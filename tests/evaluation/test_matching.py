@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from firmbound import InvalidInput
 from firmbound.evaluation.hitting_time import time_variance
-from firmbound.evaluation.matching import Curve, error_curve, points_below, variance_at
+from firmbound.evaluation.matching import error_curve, variance_at
 from firmbound.trajectories import Decisions
 
 LABELS = np.arange(400) % 2
@@ -51,14 +51,6 @@ def test_at_a_way_the_variance_is_its_own():
     for one in ways():
         assert variance_at(ways(), one.time.mean()) == pytest.approx(time_variance(one).value)
     assert np.isnan(variance_at(ways(), 0.1))
-
-
-def test_a_rival_below_a_curve_is_found_and_one_above_is_not():
-    flat = Curve(np.array([1.0, 10.0]), np.array([0.3, 0.3]), np.array([0.01, 0.01]))
-    rival = Curve(np.array([0.5, 2.0, 5.0, 9.0]), np.array([0.0, 0.25, 0.295, 0.4]), np.full(4, 0.01))
-    found = points_below(flat, rival)
-    assert [one.time for one in found] == [2.0]
-    assert found[0].ours == pytest.approx(0.3)
 
 
 def test_no_ways_make_no_curve():

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from firmbound.costs import DecisionProblem
+from firmbound.evaluation.estimates import mean_of
 from firmbound.study.contest import Outcome
 from firmbound.study.findings import (
     beside_static,
@@ -20,7 +22,7 @@ from firmbound.study.findings import (
     variance_chance,
     variance_ratios,
 )
-from firmbound.study.repeats import Repeat, having, methods_of, over_repeats
+from firmbound.study.repeats import Repeat, having, methods_of, over_repeats, two_sided
 
 PROBLEM = DecisionProblem.create(classes=2, horizon=20, penalty=10.0, costs=[0.1, 0.5])
 
@@ -192,3 +194,11 @@ def test_the_same_beliefs_are_compared_at_every_point_of_the_threshold():
     rows = errors_at_points_of("static", one, "firmbound-cfl")
     assert [round(row["time"]) for row in rows] == [6, 10, 14]  # at 3 we have not begun
     assert errors_at_points_of("nobody", one, "firmbound-cfl") == []
+
+
+def test_chances_are_even_where_there_is_nothing_and_sure_where_all_differ_alike():
+    random = np.random.default_rng(0)
+    found = [two_sided(mean_of(random.standard_normal(200))) for _ in range(400)]
+    assert stats.kstest(found, "uniform").pvalue > 0.001
+    assert two_sided(mean_of(np.zeros(10))) == 1.0
+    assert two_sided(mean_of(np.ones(10))) == 0.0
