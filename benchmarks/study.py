@@ -1,7 +1,7 @@
 """The study's bars: `python -m benchmarks.study [name]` runs `make study` in this folder and keeps what it found.
 
-Written to results/study[_name].json: where a rival is ahead, our rules beside static thresholds, variance of the hitting
-time, errors at the same mean time, options that were found, seconds by the clock and of all processes.
+Written to results/study[_name].json: where a rival is ahead, our rules beside static thresholds, variance of the
+hitting time, errors at the same mean time, options that were found, seconds by the clock and of all processes.
 """
 
 from __future__ import annotations

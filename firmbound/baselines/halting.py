@@ -20,7 +20,7 @@ from firmbound.trajectories import Batch, Decisions
 
 @dataclass(frozen=True)
 class HaltingNetworks:
-    """Trained networks, one a setting: (m, T, d) -> (m, T, K + 1) scores of the classes and, last, the logit of halting.
+    """Trained networks, one a setting: (m, T, d) -> (m, T, K + 1), scores of classes and the logit of halting.
 
     Nothing is drawn any more: they halt at the first step where halting is likelier than not, or at the end.
     """
