@@ -115,7 +115,9 @@ class Entry:
 def identity(dataset: str, params: Params) -> str:
     """Names the work: its settings, the sequences that the pipeline made, and all code of the library but the pages."""
     library = Path(firmbound.__file__).parent
-    sections = [getattr(params, name)[dataset].model_dump() for name in ("features", "tandem", "boundary")]
+    sections = [
+        getattr(params, name)[dataset].model_dump() for name in ("features", "tandem", "boundary", "refinement")
+    ]
     study = study_of(params).model_dump(exclude={"datasets", "experiments"})
     stores = sorted((stage_folder(dataset, "features")).glob("*.zarr/zarr.json"))
     ours = [Path(__file__).with_name(f"{name}.py") for name in FILES]

@@ -84,8 +84,9 @@ def rows_of(dataset: str, params: Params, seed: int, count: int) -> Ints:
     """Names of the test sequences: those of generated data are other ones in every repeat."""
     if isinstance(params.features[dataset], GeneratedFeatures):
         return seed * GENERATED + np.arange(count)
-    whole = TrajectoryStore(stage_folder(dataset, "features") / "test.zarr").description.sequences
-    return np.arange(whole) if count == whole else drawn_rows(whole, count, seed)
+    store = TrajectoryStore(stage_folder(dataset, "features") / "test.zarr")
+    whole, lengths = store.description.sequences, store.lengths if store.description.unequal else None
+    return np.arange(whole) if count == whole else drawn_rows(store.labels, lengths, count, seed)
 
 
 def problem_of(params: Params, dataset: str, *, classes: int, horizon: int) -> DecisionProblem:
@@ -118,16 +119,22 @@ def sequences_of(dataset: str, split: str, params: Params, seed: int) -> Batch:
 
 
 def some_of(batch: Batch, most: int, seed: int) -> Batch:
-    """So many sequences by lot; one of the longest is among them, for the horizon is its."""
-    rows = drawn_rows(len(batch.labels), most, seed)
-    if batch.lengths is not None and batch.lengths[rows].max() < batch.lengths.max():
-        rows[0] = int(batch.lengths.argmax())
+    rows = drawn_rows(batch.labels, batch.lengths, most, seed)
     parts = (None if part is None else part[rows] for part in (batch.features, batch.evidence, batch.lengths))
     return Batch(batch.labels[rows], batch.classes, *parts)
 
 
-def drawn_rows(count: int, most: int, seed: int) -> Ints:
-    return np.asarray(np.sort(np.random.default_rng(seed).permutation(count)[:most]))
+def drawn_rows(labels: Ints, lengths: Ints | None, most: int, seed: int) -> Ints:
+    """So many rows by lot, in order. Classes keep their shares, so that none is lost; one of the longest is among them,
+    for the horizon is its."""
+    order = np.random.default_rng(seed).permutation(len(labels))
+    if lengths is not None:
+        longest = int(lengths.argmax())
+        order = np.concatenate([[longest], order[order != longest]])
+    # The n-th row of a class that has m gets the place n / m: the first places hold even shares of all classes.
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    places = np.concatenate([np.arange(count) / count for count in np.bincount(labels) if count])
+    return np.asarray(np.sort(by_class[np.argsort(places, kind="stable")[:most]]))
 
 
 def prior_of(dataset: str) -> Floats:
@@ -180,5 +187,6 @@ def field_options(dataset: str, params: Params, sequences: int, tuned: Mapping[s
         process=own if isinstance(own, ProcessOptions) else None,
         method=boundary.method,
         tandem=tandem_options(study.tandem) if study.tandem is not None else None,
+        refinement=params.refinement[dataset].options(),
         tuned=tuned,
     )

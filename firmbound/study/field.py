@@ -27,9 +27,11 @@ from firmbound.baselines.tapering import TaperingThreshold
 from firmbound.baselines.training import RivalTraining
 from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
+from firmbound.continuation.surface import Statistic
 from firmbound.fitting import Method, Options
 from firmbound.oracle import Oracle
 from firmbound.posterior import posterior
+from firmbound.refinement.options import RefinementOptions
 from firmbound.study.contest import Contest, Outcome, enter, in_hindsight, outcome_of
 from firmbound.study.learned_evidence import TandemOptions, on_learned_evidence
 from firmbound.study.rival_spaces import RIVALS, make_gru, make_rival
@@ -60,6 +62,7 @@ class FieldOptions:
     process: ProcessOptions | None = None
     method: Method = "cfl"
     tandem: TandemOptions | None = None
+    refinement: RefinementOptions | None = None
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -132,11 +135,14 @@ def _posterior_threshold(contest: Contest, options: FieldOptions) -> Outcome:
 
 
 def _refined(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
+    def fit(statistic: Statistic | None) -> FittedRival:
+        return fit_refined_rule(
+            contest, options.method, options.own, refinement=options.refinement, statistic=statistic
+        )
+
     return {
-        "firmbound-refined": _rule(contest, lambda: fit_refined_rule(contest, options.method, options.own)),
-        "firmbound-memory": _rule(
-            contest, lambda: fit_refined_rule(contest, options.method, options.own, statistic="memory")
-        ),
+        "firmbound-refined": _rule(contest, lambda: fit(None)),
+        "firmbound-memory": _rule(contest, lambda: fit("memory")),
     }
 
 

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from firmbound.arrays import Floats
 from firmbound.baselines.probability_threshold import PosteriorModel
-from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of, picked
+from firmbound.baselines.rival import OperatingPoint, at_decision, ends_of, evidence_of, features_of, picked
 from firmbound.continuation.surface import Statistic
 from firmbound.costs import DecisionProblem
 from firmbound.fitting import Method, Options, fit_from_slices, make_fitter
 from firmbound.oracle import Oracle
 from firmbound.posterior import posterior
 from firmbound.refinement.cross_fitting import fit_refiner
+from firmbound.refinement.options import RefinementOptions
 from firmbound.refinement.refiner import Refiner
 from firmbound.refinement.sureness import temperature_at_decisions
 from firmbound.stopping_rule import StoppingRule
@@ -35,9 +36,7 @@ class FittedRule:
     refiner: Refiner | None = None
 
     def points(self, test: Batch, only: int | None = None) -> list[OperatingPoint]:
-        evidence = evidence_of(test)
-        if self.refiner is not None:
-            evidence = self.refiner.refine(evidence)
+        evidence = evidence_of(test) if self.refiner is None else refined(self.refiner, test)
         found = []
         for cost in picked(self.rule.costs.tolist(), only):
             chosen = self.rule.decide(evidence, cost=cost, lengths=ends_of(test, evidence.shape[1]))
@@ -81,7 +80,12 @@ def fit_rule(
 
 
 def fit_refined_rule(
-    contest: Contest, method: Method, options: Options | None = None, *, statistic: Statistic | None = None
+    contest: Contest,
+    method: Method,
+    options: Options | None = None,
+    *,
+    refinement: RefinementOptions | None = None,
+    statistic: Statistic | None = None,
 ) -> FittedRule:
     """Refined evidence, as sure as decisions let it be, and a rule on it, all from what rules are fitted on.
 
@@ -89,10 +93,17 @@ def fit_refined_rule(
     """
     lesson, held_out = contest.lesson, contest.validation
     ends = ends_of(lesson, contest.problem.horizon)
-    refiner, honest = fit_refiner(evidence_of(lesson), lesson.labels, lengths=ends)
+    chosen = refinement or RefinementOptions()
+    refiner, honest = fit_refiner(
+        evidence_of(lesson),
+        lesson.labels,
+        lengths=ends,
+        features=features_of(lesson) if chosen.inputs == "features" else None,
+        options=chosen,
+    )
     first = _induced(contest, lesson, honest, method, options, statistic)
     if contest.learned and contest.fit_on == "train":
-        judging, by = refiner.refine(evidence_of(held_out)), held_out
+        judging, by = refined(refiner, held_out), held_out
     else:
         judging, by = honest, lesson
     temperature = temperature_at_decisions(first, judging, by.labels, ends_of(by, contest.problem.horizon))
@@ -100,6 +111,11 @@ def fit_refined_rule(
         refiner, honest = refiner.cooled(temperature), honest / np.float32(temperature)
         first = _induced(contest, lesson, honest, method, options, statistic)
     return FittedRule(first, refiner)
+
+
+def refined(refiner: Refiner, batch: Batch) -> NDArray[np.float32]:
+    """(n, T, K) refined evidence, by what the refiner remembers: evidence, or features too."""
+    return refiner.refine(evidence_of(batch), features_of(batch) if refiner.hears_features else None)
 
 
 def fit_rule_on_beliefs(
