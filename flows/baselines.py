@@ -87,13 +87,10 @@ class Entry:
         return work_task(in_process, f"{self.dataset} {name}").submit(self.pool, work, *arguments)
 
     def _wanted(self, repeat: int, groups: list[str]) -> list[str]:
-        """Those that train networks of their own enter the first repeats alone."""
+        """All of them in the first repeats of data sets that have rivals, else the plain rules."""
         study = study_of(self.params)
-        return [
-            group
-            for group in groups
-            if group not in study.leave_out and (repeat < study.rival_repeats or group in ON_EVIDENCE)
-        ]
+        all_meet = self.dataset in study.rivals and repeat < study.rival_repeats
+        return [group for group in groups if group not in study.leave_out and (all_meet or group in ON_EVIDENCE)]
 
     def _enter(self, repeat: int, group: str) -> PrefectFuture[list[str]]:
         return self._submit(f"repeat {repeat} {group}", run_group, *self._of(repeat), group)
@@ -118,7 +115,9 @@ def identity(dataset: str, params: Params) -> str:
     sections = [
         getattr(params, name)[dataset].model_dump() for name in ("features", "tandem", "boundary", "refinement")
     ]
-    study = study_of(params).model_dump(exclude={"datasets", "experiments"})
+    study = study_of(params).model_dump(exclude={"datasets", "experiments", "rivals"}) | {
+        "rivals": dataset in study_of(params).rivals
+    }
     stores = sorted((stage_folder(dataset, "features")).glob("*.zarr/zarr.json"))
     ours = [Path(__file__).with_name(f"{name}.py") for name in FILES]
     theirs = [file for file in sorted(library.rglob("*.py")) if file.parent.name != "report"]

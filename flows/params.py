@@ -63,6 +63,9 @@ def study_of(params: Params) -> Study:
     unknown = [name for name in params.study.datasets if name not in params.datasets]
     if unknown:
         raise ParameterError("study.datasets", f"be some of {params.datasets}", unknown)
+    apart = [name for name in params.study.rivals if name not in params.study.datasets]
+    if apart:
+        raise ParameterError("study.rivals", f"be some of {params.study.datasets}", apart)
     strangers = [name for name in params.study.leave_out if name not in GROUPS]
     if strangers:
         raise ParameterError("study.leave_out", f"be some of {GROUPS}", strangers)

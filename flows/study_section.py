@@ -76,12 +76,14 @@ class Experiments(Section):
 class Study(Section):
     """costs: in units of penalty / horizon, at most twice that. kernels: of MiniRocket.
 
-    rival_repeats: so many of the repeats have all methods, not the plain rules alone. tandem: the network that learns
-    evidence where it is given, beside it. search: the file of params/search that rivals' options are searched in.
+    rivals: data sets on which all methods meet, not the plain rules alone; rival_repeats: in how many repeats. tandem: the
+    network that learns evidence where it is given, beside it. search: the file of params/search in which options of
+    rivals are searched.
     """
 
     datasets: Annotated[list[str], Field(min_length=1)]
     repeats: PositiveInt
+    rivals: list[str]
     rival_repeats: PositiveInt
     seed: NonNegativeInt
     sequences: StudySequences

@@ -34,8 +34,9 @@ def option_sensitivity(rows: Sequence[Row]) -> Figure:
         for place, setting in enumerate(dict.fromkeys(row["setting"] for row in own)):
             some = [row for row in own if row["setting"] == setting]
             _line(axes, some, "cost", "regret", 100.0, COLOURS[place % len(COLOURS)], setting, "o")
-        axes.set(xscale="log", yscale="log")
+        axes.set(yscale="log")
         axes.set_title(name)
+        _cost_axis(axes, own)
         finish(axes, "cost of an observation", "risk above the exact optimum, %")
     return figure
 
@@ -75,12 +76,21 @@ def _three_panels(rows: Sequence[Row], label: Any) -> Figure:
         _line(risk, some, "cost", "aapr", 1.0, *drawn)
         _line(error, some, "mean_time", "error_rate", 100.0, *drawn, by="cost")
         _line(regret, some, "cost", "regret", 100.0, *drawn)
-    risk.set(xscale="log")
-    regret.set(xscale="log", yscale="log")
+    _cost_axis(risk, rows)
+    _cost_axis(regret, rows)
+    regret.set(yscale="log")
     finish(risk, "cost of an observation", "AAPR", legend=False)
     finish(error, "mean number of observations", "error, %", legend=False)
     finish(regret, "cost of an observation", "risk above the exact optimum, %")
     return figure
+
+
+def _cost_axis(axes: Axes, rows: Sequence[Row]) -> None:
+    """Logarithmic, with the costs themselves as marks: there are few, and powers of ten between them would crowd."""
+    costs = sorted({row["cost"] for row in rows})
+    axes.set_xscale("log")
+    axes.set_xticks(costs, [f"{cost:g}" for cost in costs])
+    axes.minorticks_off()
 
 
 def _line(

@@ -87,6 +87,7 @@ STUDY = {
     "kernels": 84,
     "leave_out": ["minirocket", "calimera", "lstm-m", "tcn-transformer"],
     "networks": NETWORKS,
+    "rivals": ["tiny2", "spoken"],
     "rival_repeats": 1,
     "search": "tiny",
     "tandem": LEARNED,

@@ -171,6 +171,7 @@ def test_killed_between_groups_it_goes_on_and_ends_as_it_would_have(project):
         ({"leave_out": ["earlyest"]}, "study.leave_out"),
         ({"costs": [0.1, 0.1]}, "study.costs"),
         ({"search": "nowhere"}, "study.search"),
+        ({"rivals": ["tiny3"]}, "study.rivals"),
         ({"networks": NETWORKS | {"channels": 30}}, "study.networks.channels"),
     ],
 )
