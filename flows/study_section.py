@@ -76,8 +76,8 @@ class Experiments(Section):
 class Study(Section):
     """costs: in units of penalty / horizon, at most twice that. kernels: of MiniRocket.
 
-    rivals: data sets on which all methods meet, not the plain rules alone; rival_repeats: in how many repeats. tandem: the
-    network that learns evidence where it is given, beside it. search: the file of params/search in which options of
+    rivals: data sets on which all methods meet, not the plain rules alone; rival_repeats: in how many repeats. tandem:
+    the network that learns evidence where it is given, beside it. search: the file of params/search in which options of
     rivals are searched.
     """
 
