@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -136,23 +137,24 @@ def told(row: Row) -> Row:
 def same_beliefs(repeats: list[Repeat]) -> list[Row]:
     """Our rule and a threshold on the same classifier's beliefs: what the rule helps, whatever the network.
 
-    behind: points of the threshold at which our rule errs more, by more than so many standard errors.
+    behind: points of the threshold at which our rule errs more, by more than one standard error, and by two.
     """
     rows = []
-    for name in BELIEVERS:
-        points = errors_at_points_of(f"{name}-threshold", repeats, f"{name}-firmbound")
+    for name, rule in product(BELIEVERS, ("firmbound", "refined")):
+        points = errors_at_points_of(f"{name}-threshold", repeats, f"{name}-{rule}")
         if points:
             apart = [(row["ours"] - row["rival"], row["error"]) for row in points]
-            behind = {limit: sum(more > limit * error for more, error in apart) for limit in (1, 2)}
+            differences = [more for more, _ in apart]
             rows.append(
                 {
                     "dataset": repeats[0].dataset,
                     "classifier": name,
+                    "rule": rule,
                     "points": len(points),
-                    "behind": behind[1],
-                    "far_behind": behind[2],
-                    "mean_difference": float(np.mean([more for more, _ in apart])),
-                    "largest_difference": max(more for more, _ in apart),
+                    "behind": sum(more > error for more, error in apart),
+                    "far_behind": sum(more > 2 * error for more, error in apart),
+                    "mean_difference": float(np.mean(differences)),
+                    "largest_difference": max(differences),
                 }
             )
     return rows

@@ -35,7 +35,13 @@ from firmbound.refinement.options import RefinementOptions
 from firmbound.study.contest import Contest, Outcome, enter, in_hindsight, outcome_of
 from firmbound.study.learned_evidence import TandemOptions, on_learned_evidence
 from firmbound.study.rival_spaces import RIVALS, make_gru, make_rival
-from firmbound.study.rules import OptimumEntrant, fit_refined_rule, fit_rule, fit_rule_on_beliefs
+from firmbound.study.rules import (
+    OptimumEntrant,
+    fit_refined_rule,
+    fit_refined_rule_on_beliefs,
+    fit_rule,
+    fit_rule_on_beliefs,
+)
 from firmbound.trajectories import Batch
 
 # A rival deserves its best form: on a coarse grid static thresholds look worse than they are.
@@ -121,6 +127,7 @@ def _tandem(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
         "tandem-static": _static(learned, options),
         "tandem-threshold": _posterior_threshold(learned, options),
         "tandem-firmbound": _rule(learned, lambda: fit_rule(learned, options.method, options.own)),
+        "tandem-refined": _rule(learned, lambda: fit_refined_rule(learned, options.method, options.own)),
     }
 
 
@@ -147,7 +154,7 @@ def _refined(contest: Contest, options: FieldOptions) -> dict[str, Outcome]:
 
 
 def _believer(contest: Contest, name: str, learner: PosteriorLearner, options: FieldOptions) -> dict[str, Outcome]:
-    """A classifier with a threshold on its posterior, and the same posteriors under our rule."""
+    """A classifier with a threshold on its posterior; the same posteriors under our rule, as they are and refined."""
     started = time.perf_counter()
     model = learner.fit(contest.train, contest.validation, seed=contest.seed)
     learned = time.perf_counter() - started
@@ -157,6 +164,9 @@ def _believer(contest: Contest, name: str, learner: PosteriorLearner, options: F
         f"{name}-threshold": outcome_of(ProbabilityThreshold(model, grid), contest, learned),
         f"{name}-firmbound": _timed(
             contest, lambda: fit_rule_on_beliefs(contest, model, options.method, options.own), learned
+        ),
+        f"{name}-refined": _timed(
+            contest, lambda: fit_refined_rule_on_beliefs(contest, model, options.method, options.own), learned
         ),
     }
 

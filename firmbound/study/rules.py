@@ -127,6 +127,16 @@ def fit_rule_on_beliefs(
     return RuleOnBeliefs(model, FittedRule(rule))
 
 
+def fit_refined_rule_on_beliefs(
+    contest: Contest, model: PosteriorModel, method: Method, options: Options | None = None
+) -> RuleOnBeliefs:
+    """The same with beliefs refined first: a rule stops where it is told to be sure, so it needs to be told rightly."""
+    believed = as_evidence(model, contest.validation, contest.prior)
+    return RuleOnBeliefs(
+        model, fit_refined_rule(replace(contest, validation=believed, fit_on="validation"), method, options)
+    )
+
+
 def as_evidence(model: PosteriorModel, batch: Batch, prior: Floats) -> Batch:
     """The same sequences with evidence that says what the classifier believes."""
     believed = np.log(np.maximum(model.posteriors(batch), LEAST)) - np.log(prior)

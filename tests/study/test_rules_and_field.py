@@ -1,13 +1,22 @@
 """Our rules as entrants; every group of methods enters a real contest and comes out with decisions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import firmbound
 from firmbound.baselines.training import RivalTraining
+from firmbound.evaluation.risk import realised_risk
 from firmbound.study.field import FieldOptions, groups
 from firmbound.study.learned_evidence import TandemOptions
-from firmbound.study.rules import as_evidence, fit_refined_rule, fit_rule, fit_rule_on_beliefs
+from firmbound.study.rules import (
+    as_evidence,
+    fit_refined_rule,
+    fit_refined_rule_on_beliefs,
+    fit_rule,
+    fit_rule_on_beliefs,
+)
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from tests.study.conftest import COSTS
 
@@ -25,9 +34,9 @@ EXPECTED = {
     "cfl": {"firmbound-cfl"},
     "gp": {"firmbound-gp"},
     "refined": {"firmbound-refined", "firmbound-memory"},
-    "tandem": {"tandem-static", "tandem-threshold", "tandem-firmbound"},
-    "gru": {"gru-threshold", "gru-firmbound"},
-    "minirocket": {"minirocket-threshold", "minirocket-firmbound"},
+    "tandem": {"tandem-static", "tandem-threshold", "tandem-firmbound", "tandem-refined"},
+    "gru": {"gru-threshold", "gru-firmbound", "gru-refined"},
+    "minirocket": {"minirocket-threshold", "minirocket-firmbound", "minirocket-refined"},
     "lstm-s": {"lstm-s"},
     "lstm-m": {"lstm-m"},
     "earliest": {"earliest"},
@@ -42,6 +51,13 @@ class Believer:
     def posteriors(self, batch):
         odds = batch.evidence - batch.evidence.max(axis=2, keepdims=True)
         return (np.exp(odds) / np.exp(odds).sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+class Sure:
+    """A classifier that takes every observation for two."""
+
+    def posteriors(self, batch):
+        return Believer().posteriors(replace(batch, evidence=2 * batch.evidence))
 
 
 def test_an_entered_rule_is_the_rule_that_one_fits(contest):
@@ -67,6 +83,20 @@ def test_a_rule_on_exact_beliefs_decides_like_one_on_exact_evidence(contest):
         assert same.mean() > 0.97
 
 
+def test_beliefs_that_are_too_sure_are_refined_before_a_rule_stops_by_them(contest):
+    """Twice as sure as the evidence allows: the plain rule stops too early, the refined one pays less."""
+    sure = Sure()
+    plain, better = (
+        np.mean(
+            [realised_risk(one.decisions, contest.test.labels, contest.problem, one.setting).mean() for one in points]
+        )
+        for points in (
+            fit(contest, sure, "cfl").points(contest.test) for fit in (fit_rule_on_beliefs, fit_refined_rule_on_beliefs)
+        )
+    )
+    assert better < plain
+
+
 def test_beliefs_become_evidence_and_back(contest):
     prior = np.array([0.3, 0.7])
     made = as_evidence(Believer(), contest.test, prior).evidence
@@ -75,8 +105,6 @@ def test_beliefs_become_evidence_and_back(contest):
 
 
 def test_without_features_only_rules_on_evidence_take_part(contest):
-    from dataclasses import replace
-
     bare = replace(contest, test=replace(contest.test, features=None))
     assert set(groups(bare, OPTIONS)) == {"thresholds", "cfl", "gp", "refined"}
 
