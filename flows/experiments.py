@@ -75,15 +75,16 @@ def with_all_columns(rows: list[Row]) -> list[dict[str, Any]]:
     return [{name: row.get(name) for name in columns} for row in rows]
 
 
-def run() -> None:
+def run_whole(flow: Any) -> None:
+    """Start a stage that is of all data sets together."""
     keep_quiet_about_known_errors()
     try:
         params = read_params()
         study_of(params)
     except FirmboundError as problem:
         sys.exit(f"firmbound: {problem}")
-    run_flow(experiments_flow.with_options(task_runner=make_task_runner(params.runner)), params)
+    run_flow(flow.with_options(task_runner=make_task_runner(params.runner)), params)
 
 
 if __name__ == "__main__":
-    run()
+    run_whole(experiments_flow)

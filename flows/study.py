@@ -1,7 +1,6 @@
 """Stage `study`, the last: one table of all methods, repeats and data sets, what it says, figures and a page."""
 
 import json
-import sys
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect import flow, get_run_logger
 
-from firmbound.errors import FirmboundError, ParameterError
+from firmbound.errors import ParameterError
 from firmbound.evaluation.paired_tests import Ranking
 from firmbound.publishing import publish
 from firmbound.study.findings import (
@@ -31,11 +30,11 @@ from firmbound.study.findings import (
 )
 from firmbound.study.repeats import Repeat, by_dataset, having, methods_of, over_repeats
 from firmbound.study.table import Row, rows_of
-from flows.experiments import FOLDER, TABLE
+from flows.experiments import FOLDER, TABLE, run_whole
 from flows.outcomes import load_repeats, searched_options
-from flows.params import Params, read_params, study_of
+from flows.params import Params, study_of
 from flows.runners import work_task
-from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
+from flows.stage import DATA, reports_failure
 from flows.study_page import sections_of, write_page
 from flows.study_tracking import log_study
 
@@ -196,15 +195,5 @@ def variance_row(dataset: str | None, ours: str, variances: list[Row]) -> Row:
     }
 
 
-def run() -> None:
-    keep_quiet_about_known_errors()
-    try:
-        params = read_params()
-        study_of(params)
-    except FirmboundError as problem:
-        sys.exit(f"firmbound: {problem}")
-    run_flow(study_flow, params)
-
-
 if __name__ == "__main__":
-    run()
+    run_whole(study_flow)
