@@ -76,7 +76,6 @@ benchmark: setup ## measure the bars again (about three hours)
 	@$(BIN)/python -m benchmarks.video_features
 	@$(BIN)/python -m benchmarks.refinement
 	@$(BIN)/python -m benchmarks.refinement_kinds
-	@$(BIN)/python -m benchmarks.small_data
 	@$(BIN)/python -m benchmarks.study
 	@$(BIN)/python -m benchmarks.calimera_reading
 	@$(BIN)/python -m benchmarks.real_settings

@@ -9,11 +9,10 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from firmbound.errors import FirmboundError
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 

@@ -93,7 +93,7 @@ def outcome_of(fitted: FittedRival, contest: Contest, seconds: float) -> Outcome
         time=np.stack([point.decisions.time for point in after]).astype(np.int16),
         label=np.stack([point.decisions.label for point in after]).astype(np.int16),
         expected=np.stack([expected_penalty(point, problem) for point in after]),
-        paid_before=np.stack([_paid(point.decisions, contest.validation, problem) for point in before]),
+        paid_before=np.stack([paid_at_costs(point.decisions, contest.validation, problem) for point in before]),
         seconds=seconds,
         alone=_alone(fitted, len(after) // 2, contest.test),
         steps=ends_of(contest.test, problem.horizon)[:ALONE].astype(np.float64),
@@ -112,10 +112,10 @@ def expected_penalty(point: OperatingPoint, problem: DecisionProblem) -> NDArray
 def in_hindsight(outcome: Outcome, contest: Contest) -> Outcome:
     """As if the test sequences had chosen between ways: what nobody can have, and nobody can beat by luck of choice."""
     ways = [outcome.decisions(place) for place in range(len(outcome.settings))]
-    return replace(outcome, paid_before=np.stack([_paid(one, contest.test, contest.problem) for one in ways]))
+    return replace(outcome, paid_before=np.stack([paid_at_costs(one, contest.test, contest.problem) for one in ways]))
 
 
-def _paid(decisions: Decisions, batch: Batch, problem: DecisionProblem) -> Floats:
+def paid_at_costs(decisions: Decisions, batch: Batch, problem: DecisionProblem) -> Floats:
     """(C,) mean realised risk at each cost."""
     wrong = float(problem.penalty[batch.labels, decisions.label].mean())
     return np.array([wrong + float(problem.spent(decisions.time, cost).mean()) for cost in problem.costs.tolist()])

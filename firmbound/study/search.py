@@ -20,9 +20,8 @@ from firmbound.baselines.rival import FittedRival, features_of
 from firmbound.baselines.training import AfterEpoch
 from firmbound.costs import DecisionProblem
 from firmbound.errors import TrainingDiverged
-from firmbound.evaluation.risk import realised_risk
 from firmbound.search_space import DONE, Choice, close_left_open, finished, holds, kept_study, suggest
-from firmbound.study.contest import Contest
+from firmbound.study.contest import Contest, paid_at_costs
 from firmbound.study.rival_spaces import RivalSpaces, UntunedOptions, learner_of, make_rival, values_of
 from firmbound.tandem.data import ArraySource
 from firmbound.trajectories import Batch
@@ -54,9 +53,7 @@ class Found:
 def score_of(fitted: FittedRival, validation: Batch, problem: DecisionProblem) -> float:
     """Mean over costs of what the cheapest way pays on validation sequences, in units of the largest penalty."""
     ways = [point.decisions for point in fitted.points(validation)]
-    paid = [
-        [realised_risk(way, validation.labels, problem, cost).mean() for cost in problem.costs.tolist()] for way in ways
-    ]
+    paid = [paid_at_costs(way, validation, problem) for way in ways]
     return float(np.min(paid, axis=0).mean() / problem.scale)
 
 
