@@ -27,7 +27,7 @@ from firmbound.datasets.recorded import SequenceOptions, recorded_splits
 from firmbound.datasets.splits import SplitOptions
 from firmbound.publishing import publish
 from firmbound.store import CHUNK_ROWS, StoreWriter
-from flows.features import describe, write_shard
+from flows.features import describe, write_rows
 
 SHAPE = (80_000, 50, 128)
 BARS = {"speed": 0.5, "peak_gb": 1.0}
@@ -92,7 +92,9 @@ def stage(folder: Path) -> dict[str, float]:
         marks = target / "marks"
         marks.mkdir()
         with ThreadPoolExecutor(2) as pool:
-            found = list(pool.map(lambda shard: write_shard(writer, train, shard, marks, True), range(about.shards)))
+            found = list(
+                pool.map(lambda shard: write_rows(writer, train, shard, marks / str(shard), True), range(about.shards))
+            )
         writer.finish()
     assert len(found) == about.shards
     return _taken(wall, cpu)

@@ -13,6 +13,7 @@ expectation at t is over those that go on: who is asked whether to look once mor
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from firmbound.costs import DecisionProblem
 from firmbound.memory import Summaries, remember
 from firmbound.posterior import log_likelihood_ratios, posterior
 from firmbound.schedule import Handle, InOrder, Schedule
+from firmbound.steps import InMemory, Place, Step, Steps
 from firmbound.trajectories import check_step_evidence
 
 Progress = Callable[[int, int], None]
@@ -37,43 +39,74 @@ def induce(
     *,
     lengths: Ints | None = None,
     schedule: Schedule | None = None,
+    steps: Steps | None = None,
     progress: Progress | None = None,
 ) -> list[RiskSurface]:
     """Continuation-risk surfaces of t = 1..T-1, without the cost of the next observation, in units of the scale.
 
     `evidence_at(t)` gives the (n, K) evidence after t observations, t in 1..T, so that it may come from memory or disk.
-    `lengths` (n,) says where sequences end, if not all at T; at least one goes on to T.
+    `lengths` (n,) says where sequences end, if not all at T; at least one goes on to T. `steps` may hold finished ones.
     """
-    run = schedule or InOrder()
-    steps = range(1, problem.horizon)
-    memory = remember(evidence_at, len(steps), problem.classes) if fitter.statistic == "memory" else [None] * len(steps)
+    run, kept, horizon = schedule or InOrder(), steps or InMemory(), problem.horizon
+    surfaces: dict[int, RiskSurface | None] = {}
+    later: Step | None = None
+    while len(surfaces) < horizon - 1 and (found := kept.find(horizon - 1 - len(surfaces))) is not None:
+        surfaces[horizon - 1 - len(surfaces)], later = found.surface, found
+    missing = range(horizon - 1 - len(surfaces), 0, -1)
+    material = _material(evidence_at, prior, problem, fitter, lengths, kept) if missing else None
     prepared: dict[int, Handle[PreparedFit]] = {
-        t: run.submit(f"prepare t={t}", _prepare, fitter, evidence_at, prior, t, memory[t - 1], _going_on(lengths, t))
-        for t in steps
+        t: run.submit(f"prepare t={t}", _prepare, material, fitter, t) for t in reversed(missing)
     }
-    final = check_step_evidence(evidence_at(problem.horizon), problem.classes)
-    last = problem.stopping_risk(posterior(final, prior))
-    minimum = np.asfortranarray(np.repeat(last[:, None], len(problem.costs), axis=1))
-    surfaces: dict[int, RiskSurface] = {}
-    for t in reversed(steps):
-        fitted = run.submit(
-            f"fit t={t}",
-            _fit,
-            prepared.pop(t),
-            minimum,
-            surfaces.get(t + 1),
-            evidence_at,
-            prior,
-            problem,
-            fitter.statistic,
-            t,
-            memory[t - 1],
-            _going_on(lengths, t),
-        )
-        surfaces[t], minimum = fitted.result()
+    later = later or Step(None, kept.lay(f"minimum-{horizon}", _last_minimum(evidence_at, prior, problem)))
+    for t in missing:
+        later = run.submit(f"fit t={t}", _fit, prepared.pop(t), later, material, kept, t).result()
+        kept.forget_minimum(t + 1)
+        surfaces[t] = later.surface
         if progress is not None:
-            progress(problem.horizon - t, problem.horizon - 1)
-    return [surfaces[t] for t in steps]
+            progress(horizon - t, horizon - 1)
+    return [surface for t in range(1, horizon) if (surface := surfaces[t]) is not None]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What every step reads. going_on: where sequences end; memory: for each t, their past, if it matters."""
+
+    evidence_at: Callable[[int], NDArray[Any]]
+    prior: Floats
+    problem: DecisionProblem
+    statistic: Statistic
+    lengths: Place | None
+    memory: list[Place] | None
+
+    def past(self, t: int) -> Summaries | None:
+        return None if self.memory is None else self.memory[t - 1].read()
+
+    def going_on(self, t: int) -> Any:
+        """Which sequences have more than t observations, as an index."""
+        return slice(None) if self.lengths is None else np.flatnonzero(self.lengths.read() > t)
+
+
+def _material(
+    evidence_at: Callable[[int], NDArray[Any]],
+    prior: Floats,
+    problem: DecisionProblem,
+    fitter: SurfaceFitter,
+    lengths: Ints | None,
+    steps: Steps,
+) -> Material:
+    ends = None if lengths is None else steps.lay("lengths", lengths)
+    memory = None
+    if fitter.statistic == "memory":
+        pasts = remember(evidence_at, problem.horizon - 1, problem.classes)
+        memory = [steps.lay(f"memory-{t}", past) for t, past in enumerate(pasts, start=1)]
+    return Material(evidence_at, prior, problem, fitter.statistic, ends, memory)
+
+
+def _last_minimum(evidence_at: Callable[[int], NDArray[Any]], prior: Floats, problem: DecisionProblem) -> Floats:
+    """(n, C) at the horizon, where there is nothing but to stop."""
+    final = check_step_evidence(evidence_at(problem.horizon), problem.classes)
+    stopping = problem.stopping_risk(posterior(final, prior))
+    return np.asfortranarray(np.repeat(stopping[:, None], len(problem.costs), axis=1))
 
 
 def statistic_of(evidence: NDArray[Any], belief: Floats, statistic: Statistic, memory: Any = None) -> Floats:
@@ -88,45 +121,24 @@ def expected_minimum(surface: RiskSurface, statistic: Floats, belief: Floats, pr
     return np.maximum(surface(statistic), problem.least_risk(belief)[:, None])
 
 
-def _going_on(lengths: Ints | None, t: int) -> Any:
-    """Which sequences have more than t observations, as an index."""
-    return slice(None) if lengths is None else np.flatnonzero(lengths > t)
+def _prepare(material: Material, fitter: SurfaceFitter, t: int) -> PreparedFit:
+    going_on, past = material.going_on(t), material.past(t)
+    evidence = check_step_evidence(material.evidence_at(t), len(material.prior))[going_on]
+    belief = posterior(evidence, material.prior)
+    return fitter.prepare(statistic_of(evidence, belief, fitter.statistic, None if past is None else past[going_on]))
 
 
-def _prepare(
-    fitter: SurfaceFitter,
-    evidence_at: Callable[[int], NDArray[Any]],
-    prior: Floats,
-    t: int,
-    memory: Summaries | None,
-    going_on: Any,
-) -> PreparedFit:
-    evidence = check_step_evidence(evidence_at(t), len(prior))[going_on]
-    past = None if memory is None else memory[going_on]
-    return fitter.prepare(statistic_of(evidence, posterior(evidence, prior), fitter.statistic, past))
-
-
-def _fit(
-    prepared: PreparedFit,
-    next_minimum: Floats,
-    later: RiskSurface | None,
-    evidence_at: Callable[[int], NDArray[Any]],
-    prior: Floats,
-    problem: DecisionProblem,
-    statistic: Statistic,
-    t: int,
-    memory: Summaries | None,
-    going_on: Any,
-) -> tuple[RiskSurface, Floats]:
+def _fit(prepared: PreparedFit, later: Step, material: Material, steps: Steps, t: int) -> Step:
     """One backward step: the surface at t, and the minimum risk (n, C) of every sequence at t."""
-    surface = prepared.fit(next_minimum[going_on], later)
-    evidence = evidence_at(t)
-    belief = posterior(evidence, prior)
-    known = statistic_of(evidence, belief, statistic, memory)
+    problem, going_on = material.problem, material.going_on(t)
+    surface = prepared.fit(later.minimum.read()[going_on], later.surface)
+    evidence = material.evidence_at(t)
+    belief = posterior(evidence, material.prior)
+    known = statistic_of(evidence, belief, material.statistic, material.past(t))
     continuation = expected_minimum(surface, known, belief, problem) + problem.next_cost(t)
     stopping = problem.stopping_risk(belief)[:, None]
     if isinstance(going_on, slice):
-        return surface, np.minimum(stopping, continuation)
+        return steps.keep(t, surface, np.minimum(stopping, continuation))
     minimum = np.repeat(stopping, continuation.shape[1], axis=1)
     minimum[going_on] = np.minimum(minimum[going_on], continuation[going_on])
-    return surface, minimum
+    return steps.keep(t, surface, minimum)

@@ -19,6 +19,7 @@ from firmbound.costs import DecisionProblem
 from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior
 from firmbound.schedule import Schedule
+from firmbound.steps import Steps
 from firmbound.stopping_rule import StoppingRule, check_confidence
 from firmbound.trajectories import check_evidence
 
@@ -77,6 +78,7 @@ def fit_from_slices(
     *,
     lengths: Ints | None = None,
     schedule: Schedule | None = None,
+    steps: Steps | None = None,
     progress: Progress | None = None,
 ) -> StoppingRule:
     """As `fit_stopping_rule`, asking for evidence one time step at a time: it may lie on disk, larger than memory."""
@@ -84,7 +86,9 @@ def fit_from_slices(
     if ends is not None and ends.max() < problem.horizon:
         rule = f"reach the horizon, {problem.horizon}, once at least"
         raise InvalidInput("lengths", rule, f"at most {ends.max()}", "Cut the evidence to the longest sequence.")
-    surfaces = induce(evidence_at, prior, problem, fitter, lengths=ends, schedule=schedule, progress=progress)
+    surfaces = induce(
+        evidence_at, prior, problem, fitter, lengths=ends, schedule=schedule, steps=steps, progress=progress
+    )
     return StoppingRule(problem, prior, fitter.statistic, surfaces)
 
 

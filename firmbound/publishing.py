@@ -8,7 +8,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from threading import get_ident
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from firmbound.errors import PublishingError
 
@@ -68,6 +72,22 @@ def whole_file(target: str | Path) -> Iterator[TextIO]:
     try:
         with partial.open("w", newline="") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def whole_array(target: str | Path, array: NDArray[Any]) -> None:
+    """Write an array to a file that is there as a whole, or not at all."""
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Two may write the same at once, as when a scheduler believes that the first is lost.
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{get_ident()}{PARTIAL}")
+    try:
+        with partial.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from firmbound.arrays import Bools, Floats, Ints, check_lengths
 from firmbound.backward_induction import expected_minimum, statistic_of
 from firmbound.bundle import read_bundle, write_bundle
-from firmbound.continuation.affine import MinAffineSurface
-from firmbound.continuation.kernel_surface import KernelSurface
-from firmbound.continuation.memory_cells import MemoryCellsSurface
+from firmbound.continuation.kinds import SURFACES
 from firmbound.continuation.surface import RiskSurface, Statistic, UncertainSurface
 from firmbound.costs import TIE, DecisionProblem
 from firmbound.errors import BundleError, InvalidInput
@@ -27,13 +25,6 @@ from firmbound.posterior import class_prior, posterior, softmax
 from firmbound.trajectories import Decisions, check_evidence, check_step_evidence
 
 KIND = "stopping-rule"
-
-# How a saved surface comes back: its kind names its class.
-SURFACES: Mapping[str, Callable[..., RiskSurface]] = {
-    MinAffineSurface.kind: MinAffineSurface,
-    KernelSurface.kind: KernelSurface.from_arrays,
-    MemoryCellsSurface.kind: MemoryCellsSurface.from_arrays,
-}
 
 
 @dataclass(frozen=True)

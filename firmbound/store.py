@@ -185,6 +185,10 @@ class TrajectoryStore:
         except (ValueError, KeyError, TypeError, RuntimeError) as problem:
             raise StoreError(f"{self.path} is damaged: {problem!r}. Run the stage that writes it again.") from None
 
+    def __reduce__(self) -> tuple[type[TrajectoryStore], tuple[Path]]:
+        """Another process opens it anew: its path is all that travels."""
+        return TrajectoryStore, (self.path.absolute(),)
+
     @property
     def labels(self) -> Ints:
         """(n,)"""

@@ -7,7 +7,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,10 +19,9 @@ from firmbound.publishing import publish, whole_file
 from flows.contests import field_options, held_contest, how_to_find_optimum, learn_evidence
 from flows.outcomes import DONE, EVIDENCE, baselines_folder, save_outcome, save_truth
 from flows.params import Params, study_of
-from flows.processes import in_process, processes
 from flows.progress import progress
 from flows.rival_search import TRIALS, search_rival, space_file, tuned_options
-from flows.runners import work_task
+from flows.runners import Submit, one_core_tasks
 from flows.stage import main, reports_failure, stage_folder
 from flows.study_section import GROUPS, ON_EVIDENCE, SEARCHED_RIVALS
 
@@ -50,8 +48,8 @@ R = TypeVar("R")
 def baselines_flow(dataset: str, params: Params) -> None:
     """Write data/baselines/<dataset>: a folder a repeat, in it truth.zarr and a Zarr group a method."""
     with publish(baselines_folder(dataset), resume=identity(dataset, params)) as folder:
-        with processes(params.runner.workers) as pool:
-            groups = Entry(dataset, params, folder, pool).run()
+        with one_core_tasks(params.runner) as submit:
+            groups = Entry(dataset, params, folder, submit).run()
         for repeat, entered in groups.items():
             own = folder / str(repeat)
             if not (own / DONE).exists():
@@ -62,8 +60,8 @@ def baselines_flow(dataset: str, params: Params) -> None:
 class Entry:
     """The groups of a data set's repeats as tasks, each in a process of its own."""
 
-    def __init__(self, dataset: str, params: Params, folder: Path, pool: ProcessPoolExecutor) -> None:
-        self.dataset, self.params, self.folder, self.pool = dataset, params, folder, pool
+    def __init__(self, dataset: str, params: Params, folder: Path, submit: Submit) -> None:
+        self.dataset, self.params, self.folder, self.submit = dataset, params, folder, submit
 
     def run(self) -> dict[int, list[str]]:
         """Returns the groups that entered each repeat."""
@@ -84,7 +82,7 @@ class Entry:
         return self.dataset, self.params, repeat, self.folder / str(repeat)
 
     def _submit(self, name: str, work: Callable[..., R], *arguments: Any) -> PrefectFuture[R]:
-        return work_task(in_process, f"{self.dataset} {name}").submit(self.pool, work, *arguments)
+        return self.submit(f"{self.dataset} {name}", work, *arguments)
 
     def _wanted(self, repeat: int, groups: list[str]) -> list[str]:
         """All of them in the first repeats of data sets that have rivals, else the plain rules."""

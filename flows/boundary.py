@@ -1,14 +1,26 @@
-"""Stage `boundary`: fit the stopping rule of every cost; `prepare` tasks in parallel over t, `fit` tasks backward."""
+"""Stage `boundary`: fit the stopping rule of every cost; `prepare` tasks in parallel over t, `fit` tasks backward.
+
+A step that is finished is on disk; after a kill, the same work goes on with the one before it.
+"""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 from prefect import flow, get_run_logger
 
+import firmbound
 from firmbound.continuation.surface import worst_facts
 from firmbound.fitting import fit_from_slices, make_fitter
+from firmbound.steps_on_disk import OnDisk
+from firmbound.store import TrajectoryStore
 from flows.evidence import evidence_store
 from flows.params import Params
 from flows.progress import progress
 from flows.runners import PrefectSchedule
+from flows.sections import BoundarySection
 from flows.stage import main, reports_failure, stage_folder
 
 
@@ -21,6 +33,9 @@ def boundary_flow(dataset: str, params: Params) -> None:
     about = store.description
     prior = np.array(about.prior)
     problem = section.decision_problem(classes=about.classes, horizon=about.horizon)
+    scratch = stage_folder(dataset, ".induction")
+    steps = OnDisk(scratch / identity(section, store))
+    forget_others(steps.folder)
     with progress(f"{dataset}: {len(section.costs)} costs, backward from t = {about.horizon - 1}") as advance:
         rule = fit_from_slices(
             store.evidence_at,
@@ -29,11 +44,30 @@ def boundary_flow(dataset: str, params: Params) -> None:
             make_fitter(section.method, problem, prior, section.options(), seed=section.seed),
             lengths=store.lengths if about.unequal else None,
             schedule=PrefectSchedule(dataset),
+            steps=steps,
             progress=advance,
         )
     rule.with_confidence(section.confidence).save(stage_folder(dataset, "boundary"))
+    shutil.rmtree(scratch, ignore_errors=True)  # steps have done their work
     worst = ", ".join(f"{name} {value:.2g}" for name, value in worst_facts(rule.surfaces).items())
     get_run_logger().info("%s: %d surfaces; at most %s", dataset, len(rule.surfaces), worst)
+
+
+def identity(section: BoundarySection, store: TrajectoryStore) -> str:
+    """Names the folder of finished steps: other settings, evidence or code start anew."""
+    library = Path(firmbound.__file__).parent
+    names = ("arrays", "backward_induction", "costs", "fitting", "memory", "posterior", "simplex", "steps_on_disk")
+    code = [library / f"{name}.py" for name in names] + sorted((library / "continuation").glob("*.py"))
+    about = hashlib.sha256(json.dumps([section.model_dump(), [file.read_text() for file in code]]).encode())
+    for file in sorted(path for path in store.path.rglob("*") if path.is_file()):
+        about.update(file.read_bytes())
+    return about.hexdigest()[:16]
+
+
+def forget_others(folder: Path) -> None:
+    for other in folder.parent.glob("*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 if __name__ == "__main__":

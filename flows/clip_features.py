@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,16 @@ from prefect import get_run_logger
 
 from firmbound.arrays import Ints
 from firmbound.datasets.recordings import SourceError
+from flows.held import held
 from flows.params import VideoFeatures
+from flows.processes import share_of_cores
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import stage_folder
 
 if TYPE_CHECKING:
     from firmbound.datasets.backbones import Backbone
+    from firmbound.datasets.video import Parts
 
 # Clips a task: few enough that all workers have some to do, enough that a task costs nothing.
 TOGETHER = 8
@@ -45,21 +47,22 @@ class ClipRecordings:
         return np.stack([np.load(self.files[row]) for row in rows.tolist()])
 
 
-def clip_recordings(dataset: str, section: VideoFeatures, work: str, workers: int) -> dict[str, ClipRecordings]:
-    """Find the clips, make features of those that have none yet, and hand back the parts. workers: tasks at a time."""
-    from firmbound.datasets.video import find_clips
-
-    parts = find_clips(section.layout, section.path, lists=section.lists, number=section.number)
+def extract_clips(dataset: str, section: VideoFeatures, work: str, workers: int) -> None:
+    """Find the clips, and make features of those that have none yet. workers: tasks at a time."""
     folder = _folder(dataset, work)
     for other in folder.parent.glob("*"):  # of other settings or files
         if other != folder:
             shutil.rmtree(other, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    every = sorted({clip.path for clips in parts.values() for clip in clips})
-    broken = extract(dataset, section, every, folder, max(1, (os.cpu_count() or 1) // workers))
-    found = {}
-    for name, clips in parts.items():
-        kept = [clip for clip in clips if clip.path not in broken]
+    every = sorted({clip.path for clips in _clips(section).values() for clip in clips})
+    extract(dataset, section, every, folder, share_of_cores(workers))
+
+
+def clip_recordings(dataset: str, section: VideoFeatures, work: str) -> dict[str, ClipRecordings]:
+    """The parts, of clips that have features; those that could not be read have none."""
+    folder, found = _folder(dataset, work), {}
+    for name, clips in _clips(section).items():
+        kept = [clip for clip in clips if (folder / file_name(clip.path)).is_file()]
         if not kept:
             raise SourceError(f"{section.path}: part {name!r} must hold a clip that can be read; got none.")
         files = tuple(folder / file_name(clip.path) for clip in kept)
@@ -75,13 +78,19 @@ def clip_recordings(dataset: str, section: VideoFeatures, work: str, workers: in
     return found
 
 
+def _clips(section: VideoFeatures) -> "Parts":
+    from firmbound.datasets.video import find_clips
+
+    return find_clips(section.layout, section.path, lists=section.lists, number=section.number)
+
+
 def forget_clips(dataset: str) -> None:
     """What the stores hold now is not kept twice."""
     shutil.rmtree(stage_folder(dataset, ".clips"), ignore_errors=True)
 
 
-def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Path, threads: int) -> set[Path]:
-    """Make the files that are missing; hand back the clips that cannot be read, if those may be skipped.
+def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Path, threads: int) -> None:
+    """Make the files that are missing; clips that cannot be read stay without, if those may be skipped.
 
     threads: for a task's arithmetic; tasks that run side by side would be in each other's way with more.
     """
@@ -89,10 +98,8 @@ def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Pat
     broken: set[Path] = set()
     with progress(f"{dataset}: features of {len(clips):,} clips") as advance:
         advance(len(clips) - len(missing), len(clips))
-        if missing:
-            _backbone(section, threads)  # once, before tasks ask for it at the same time
         futures = [
-            work_task(extract_some, f"{dataset} clips {start}").submit(
+            work_task(extract_some, f"{dataset} clips {start}", heavy=True).submit(
                 section, missing[start : start + TOGETHER], folder, threads
             )
             for start in range(0, len(missing), TOGETHER)
@@ -104,7 +111,6 @@ def extract(dataset: str, section: VideoFeatures, clips: list[Path], folder: Pat
             advance(done, len(clips))
     if broken:
         get_run_logger().warning("%s: %d of %d clips were skipped", dataset, len(broken), len(clips))
-    return broken
 
 
 def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path, threads: int) -> set[Path]:
@@ -136,7 +142,7 @@ def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path, th
     return broken
 
 
-@lru_cache(maxsize=1)
+@held
 def _backbone(section: VideoFeatures, threads: int) -> "Backbone":
     """One for all tasks of a process."""
     import torch

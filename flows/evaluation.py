@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -24,15 +25,18 @@ from firmbound.store import TrajectoryStore
 from firmbound.trajectories import Decisions
 from flows.assembly import assemble
 from flows.evidence import choice_of, evidence_store
+from flows.held import held, stamp
 from flows.honesty import Row, is_judged, judge_calibration, judge_risks
 from flows.optimum import gaussian_behind, optimum_of
-from flows.params import Evaluation, GeneratedFeatures, LearnedEvidence, Params
+from flows.params import GeneratedFeatures, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
 
 RISKS = ("realised_risk", "realised_risk_error", "aapr", "aapr_error")
 HEADLINES = ("mean_time", "error_rate", *RISKS, "risk_gap", "risk_gap_error", "expected_risk", "excess", "regret")
+# Stages whose results are judged.
+BEFORE = ("features", "tandem", "refinement", "boundary")
 CALIBRATION = "calibration"  # beside the costs in metrics.json
 
 
@@ -40,26 +44,17 @@ CALIBRATION = "calibration"  # beside the costs in metrics.json
 @reports_failure
 def evaluation_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/evaluation: metrics, rows.json (every rule and threshold), calibration.json and a curve."""
-    rule = StoppingRule.load(stage_folder(dataset, "boundary"))
-    # What the rule was fitted on is what rivals are tuned on.
-    train, test = (evidence_store(dataset, split) for split in (params.boundary[dataset].fit_on, "test"))
-    evidence, labels, seen = test.evidence(), test.labels, train.evidence()
-    ends = (train.lengths, test.lengths)
-    exact = exact_evidence(dataset, params, evidence)
-    limits, judged = params.evaluation, is_judged(dataset, params)
-    with progress(f"{dataset}: scoring {len(labels):,} test sequences") as advance:
-        oracle = work_task(solve_oracle, f"{dataset} oracle").submit(params, dataset, rule)
-        static = work_task(score_static, f"{dataset} static thresholds").submit(
-            rule, (seen, train.labels), (evidence, labels), ends, limits
-        )
+    where = Where(dataset, stamp(*(stage_folder(dataset, name) for name in BEFORE)))
+    trial = trial_of(where, params)
+    costs, limits, judged = trial.rule.costs.tolist(), params.evaluation, is_judged(dataset, params)
+    with progress(f"{dataset}: scoring {len(trial.labels):,} test sequences") as advance:
+        oracle = work_task(solve_oracle, f"{dataset} oracle").submit(where, params)
+        static = work_task(score_static, f"{dataset} static thresholds").submit(where, params)
         per_cost = [
-            work_task(score_rule, f"{dataset} cost {cost:g}").submit(
-                rule, oracle, evidence, exact, labels, ends[1], cost, limits.risk_gap_limit
-            )
-            for cost in rule.costs.tolist()
+            work_task(score_rule, f"{dataset} cost {cost:g}").submit(where, params, oracle, cost) for cost in costs
         ]
-        honesty = work_task(judge_calibration, f"{dataset} calibration").submit(
-            evidence, labels, ends[1], rule.prior, limits.calibration_limit if judged else None
+        honesty = work_task(judge_beliefs, f"{dataset} calibration").submit(
+            where, params, limits.calibration_limit if judged else None
         )
         rows: list[Row] = []
         for done, future in enumerate([*per_cost, static], start=1):
@@ -67,15 +62,60 @@ def evaluation_flow(dataset: str, params: Params) -> None:
             advance(done, len(per_cost) + 1)
     found = honesty.result() | {"risk": judge_risks(rows, limits.risk_gap_limit, judged)}
     with publish(stage_folder(dataset, "evaluation")) as folder:
-        write_results(folder, rule, oracle.result(), rows, found)
-        names = test.description.names
-        assemble(dataset, params, rule, seen, evidence, labels, ends, names).save(folder / "classifier")
+        write_results(folder, trial.rule, oracle.result(), rows, found)
+        ends = (trial.train_ends, trial.ends)
+        model = assemble(dataset, params, trial.rule, trial.seen, trial.evidence, trial.labels, ends, trial.names)
+        model.save(folder / "classifier")
 
 
-def solve_oracle(params: Params, dataset: str, rule: StoppingRule) -> Oracle | None:
+@dataclass(frozen=True)
+class Where:
+    """What tasks are given: the data set, and a stamp that tells its state from earlier ones."""
+
+    dataset: str
+    stamp: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A rule and all it is judged by: evidence (n, T, K), labels (n,) and ends (n,) of test sequences, and the same of
+    what the rule was fitted on, for that is what rivals are tuned on. exact: the evidence of test sequences that risks
+    are counted with; None where it is not known. names: of the classes."""
+
+    rule: StoppingRule
+    evidence: NDArray[Any]
+    labels: Ints
+    ends: Ints
+    exact: NDArray[Any] | None
+    seen: NDArray[Any]
+    train_labels: Ints
+    train_ends: Ints
+    names: tuple[str | int, ...]
+
+
+@held
+def trial_of(where: Where, params: Params) -> Trial:
+    """Every process that scores reads it for itself, once."""
+    dataset = where.dataset
+    train, test = (evidence_store(dataset, split) for split in (params.boundary[dataset].fit_on, "test"))
+    evidence = test.evidence()
+    return Trial(
+        StoppingRule.load(stage_folder(dataset, "boundary")),
+        evidence,
+        test.labels,
+        test.lengths,
+        exact_evidence(dataset, params, evidence),
+        train.evidence(),
+        train.labels,
+        train.lengths,
+        test.description.names,
+    )
+
+
+def solve_oracle(where: Where, params: Params) -> Oracle | None:
     """The exact optimum at the rule's costs, where there is one."""
-    drawn = gaussian_behind(params.features[dataset])
-    return None if drawn is None else optimum_of(drawn, rule.problem)
+    drawn = gaussian_behind(params.features[where.dataset])
+    return None if drawn is None else optimum_of(drawn, trial_of(where, params).rule.problem)
 
 
 def exact_evidence(dataset: str, params: Params, evidence: NDArray[Any]) -> NDArray[Any] | None:
@@ -88,19 +128,17 @@ def exact_evidence(dataset: str, params: Params, evidence: NDArray[Any]) -> NDAr
     return evidence
 
 
-def score_rule(
-    rule: StoppingRule,
-    oracle: Oracle | None,
-    evidence: NDArray[Any],
-    exact: NDArray[Any] | None,
-    labels: Ints,
-    ends: Ints,
-    cost: float,
-    limit: float,
-) -> list[Row]:
+def judge_beliefs(where: Where, params: Params, limit: float | None) -> Row:
+    trial = trial_of(where, params)
+    return judge_calibration(trial.evidence, trial.labels, trial.ends, trial.rule.prior, limit)
+
+
+def score_rule(where: Where, params: Params, oracle: Oracle | None, cost: float) -> list[Row]:
     """The fitted rule at one cost and, on the same sequences, the optimum; risks are counted with exact evidence."""
-    chosen = rule.decide(evidence, cost=cost, lengths=ends)
-    row = _row("firmbound", chosen, _score(rule, chosen, evidence, labels, cost), limit)
+    trial, limit = trial_of(where, params), params.evaluation.risk_gap_limit
+    rule, exact = trial.rule, trial.exact
+    chosen = rule.decide(trial.evidence, cost=cost, lengths=trial.ends)
+    row = _row("firmbound", chosen, _score(rule, chosen, trial.evidence, trial.labels, cost), limit)
     if exact is None:
         return [row]
     ours = believed_risk(chosen, exact, rule.prior, rule.problem, cost)
@@ -117,36 +155,32 @@ def score_rule(
         "regret": regret.value / bayes,
         "regret_error": regret.standard_error / bayes,
     }
-    optimum = _row("optimum", best, _score(rule, best, exact, labels, cost), limit) | {"bayes_risk": bayes}
+    optimum = _row("optimum", best, _score(rule, best, exact, trial.labels, cost), limit) | {"bayes_risk": bayes}
     return [row, optimum]
 
 
-def score_static(
-    rule: StoppingRule,
-    train: tuple[NDArray[Any], Ints],
-    test: tuple[NDArray[Any], Ints],
-    ends: tuple[Ints, Ints],
-    options: Evaluation,
-) -> list[Row]:
-    """A sweep of thresholds at every cost, and those that are best on *training* data. train, test: evidence, labels.
+def score_static(where: Where, params: Params) -> list[Row]:
+    """A sweep of thresholds at every cost, and those that are best on *training* data.
 
     A rule is chosen by what it pays, so the one of least realised risk is marked `chosen`; the one of least believed
     risk, `least_believed`, is there for comparisons of AAPR alone.
     """
     rows = []
-    (seen, truth), (evidence, labels), (of_train, of_test) = train, test, ends
-    grid = [float(a) for a in threshold_grid(seen, options.thresholds, of_train)]
-    swept = sweep(evidence, grid, of_test)
+    trial, options = trial_of(where, params), params.evaluation
+    rule, seen, evidence = trial.rule, trial.seen, trial.evidence
+    grid = [float(a) for a in threshold_grid(seen, options.thresholds, trial.train_ends)]
+    swept = sweep(evidence, grid, trial.ends)
     costs = rule.costs.tolist()
-    measures = [partial(_average_paid, truth, rule, cost) for cost in costs]
+    measures = [partial(_average_paid, trial.train_labels, rule, cost) for cost in costs]
     measures += [partial(_average_believed, seen, rule, cost) for cost in costs]
-    tuned = tune_thresholds(seen, measures, options.thresholds, of_train)
+    tuned = tune_thresholds(seen, measures, options.thresholds, trial.train_ends)
     for cost, paid, believed in zip(costs, tuned[: len(costs)], tuned[len(costs) :], strict=True):
         cases = [(a, decisions, "") for a, decisions in zip(grid, swept, strict=True)]
         for best, mark in ((paid, "chosen"), (believed, "least_believed")):
-            cases.append((best.threshold, best.decide(evidence, of_test), mark))
+            cases.append((best.threshold, best.decide(evidence, trial.ends), mark))
         for threshold, decisions, mark in cases:
-            row = _row("static", decisions, _score(rule, decisions, evidence, labels, cost), options.risk_gap_limit)
+            scored = _score(rule, decisions, evidence, trial.labels, cost)
+            row = _row("static", decisions, scored, options.risk_gap_limit)
             marks = {"chosen": mark == "chosen", "least_believed": mark == "least_believed"}
             rows.append(row | {"threshold": threshold} | marks)
     return rows

@@ -16,9 +16,8 @@ from firmbound.publishing import publish, whole_file
 from firmbound.study import experiments
 from firmbound.study.experiments import Row
 from flows.params import Params, read_params, study_of
-from flows.processes import in_process, processes
 from flows.progress import progress
-from flows.runners import make_task_runner, work_task
+from flows.runners import make_task_runner, one_core_tasks
 from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
 from flows.study_section import Experiments
 
@@ -40,8 +39,8 @@ def experiments_flow(params: Params) -> None:
     """Write data/experiments/table.parquet. After a kill, experiments that had finished are not made again."""
     section = study_of(params).experiments
     with publish(FOLDER, resume=identity(section)) as folder:
-        with processes(params.runner.workers) as pool, progress(f"{len(WORK)} experiments") as advance:
-            made = [work_task(in_process, name).submit(pool, run_one, name, section, folder) for name in WORK]
+        with one_core_tasks(params.runner) as submit, progress(f"{len(WORK)} experiments") as advance:
+            made = [submit(name, run_one, name, section, folder) for name in WORK]
             for place, future in enumerate(made, start=1):
                 future.result()
                 advance(place, len(made))

@@ -20,7 +20,8 @@ from firmbound.datasets.recordings import Recordings
 from firmbound.publishing import publish, whole_file
 from firmbound.scaling import Moments
 from firmbound.store import StoreDescription, StoreWriter
-from flows.clip_features import clip_recordings, forget_clips
+from flows.clip_features import clip_recordings, extract_clips, forget_clips
+from flows.held import held
 from flows.params import SPLITS, GeneratedFeatures, Params, VideoFeatures
 from flows.progress import progress
 from flows.runners import work_task
@@ -38,12 +39,14 @@ def features_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/features: {train,validation,test}.zarr and, for recorded data, scaling and splits.json."""
     section = params.features[dataset]
     work = identity(dataset, params)
+    if isinstance(section, VideoFeatures):
+        extract_clips(dataset, section, work, params.runner.workers)
     splits = splits_of(dataset, params, work)
     scaled = getattr(section, "scaling", "none") == "standard"
     with publish(stage_folder(dataset, "features"), resume=work) as folder:
         for split, sequences in splits.items():
             about = describe(dataset, split, section.split_seed(split), sequences)
-            moments = write_split(folder, about, sequences, learn_scale=scaled and split == "train")
+            moments = write_split(folder, about, params, work, learn_scale=scaled and split == "train")
             if moments is not None:
                 moments.scaling().save(folder / SCALING)
         write_places(folder, splits)
@@ -62,16 +65,17 @@ def identity(dataset: str, params: Params) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
+@held
 def splits_of(dataset: str, params: Params, work: str) -> dict[str, Sequences]:
-    """What each split holds; recorded data are opened and checked here, before anything is written."""
+    """What each split holds; recorded data are opened and checked here, before anything is written.
+
+    Every process that writes shards opens them for itself: recordings do not travel.
+    """
     section = params.features[dataset]
     if isinstance(section, GeneratedFeatures):
         return {split: section.problem(split) for split in SPLITS}
     parts: Mapping[str, Recordings]
-    if isinstance(section, VideoFeatures):
-        parts = clip_recordings(dataset, section, work, params.runner.workers)
-    else:
-        parts = section.parts()
+    parts = clip_recordings(dataset, section, work) if isinstance(section, VideoFeatures) else section.parts()
     return dict(recorded_splits(parts, section.sequence_options()))
 
 
@@ -93,7 +97,9 @@ def describe(dataset: str, split: str, seed: tuple[int, ...], sequences: Sequenc
     )
 
 
-def write_split(folder: Path, about: StoreDescription, sequences: Sequences, *, learn_scale: bool) -> Moments | None:
+def write_split(
+    folder: Path, about: StoreDescription, params: Params, work: str, *, learn_scale: bool
+) -> Moments | None:
     """Write what is missing of a store; hand back the moments of its features, if they are wanted."""
     writer = StoreWriter(folder / f"{about.split}.zarr", about)
     name = f"{about.dataset} {about.split}"
@@ -106,7 +112,7 @@ def write_split(folder: Path, about: StoreDescription, sequences: Sequences, *, 
     found: list[Moments | None] = []
     with progress(f"{name}: {about.sequences:,} sequences") as advance:
         futures = [
-            work_task(write_shard, f"{name} shard {shard}").submit(writer, sequences, shard, begun, learn_scale)
+            work_task(write_shard, f"{name} shard {shard}").submit(writer, params, work, shard, begun, learn_scale)
             for shard in range(about.shards)
         ]
         for done, future in enumerate(futures, start=1):
@@ -118,13 +124,19 @@ def write_split(folder: Path, about: StoreDescription, sequences: Sequences, *, 
 
 
 def write_shard(
-    writer: StoreWriter, sequences: Sequences, shard: int, marks: Path, learn_scale: bool
+    writer: StoreWriter, params: Params, work: str, shard: int, marks: Path, learn_scale: bool
 ) -> Moments | None:
     """One shard, made and written by one task: no two writers share a file, and memory holds a shard a worker."""
     mark = marks / f"{shard}.json"
     if mark.exists():
         stood = json.loads(mark.read_text())
         return Moments(stood["count"], np.array(stood["mean"]), np.array(stood["squares"])) if stood else None
+    about = writer.description
+    return write_rows(writer, splits_of(about.dataset, params, work)[about.split], shard, mark, learn_scale)
+
+
+def write_rows(writer: StoreWriter, sequences: Sequences, shard: int, mark: Path, learn_scale: bool) -> Moments | None:
+    """Write the shard, then its mark, which says that it is whole."""
     batch = sequences.rows(writer.description.rows(shard))
     writer.write(shard, batch)
     moments = Moments.of(batch.features, batch.lengths) if learn_scale and batch.features is not None else None

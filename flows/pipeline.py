@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,21 @@ def main() -> None:
     except FirmboundError as problem:
         sys.exit(f"firmbound: {problem}")
     ensure_repository()
-    with prefect_server():
+    with prefect_server(), cluster_of(params):
         # A process of its own: it has sent its last log line to the server before the server is stopped.
         ended = subprocess.run([sys.executable, "-m", "flows.pipeline_flow", *sys.argv[1:]], check=False)
     if ended.returncode:
         sys.exit(ended.returncode)
     print(study_summary() if studies else summary(params))
+
+
+def cluster_of(params: Params) -> AbstractContextManager[None]:
+    """What stages run on, where params ask for a Dask cluster: one for the whole run."""
+    if params.runner.kind != "dask":
+        return nullcontext()
+    from flows.cluster import cluster_for
+
+    return cluster_for(params.runner)
 
 
 def ensure_repository() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
 
 from firmbound.errors import FirmboundError
 
@@ -26,17 +29,17 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 
     What has not begun when the block fails never begins.
     """
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin)
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=begin, initargs=(1,))
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def begin() -> None:
+def begin(cores: int) -> None:
     """What a process does first."""
     end_with_parent()
-    keep_to_one_core()
+    keep_to(cores)
 
 
 def end_with_parent() -> None:
@@ -51,12 +54,18 @@ def end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def keep_to_one_core() -> None:
-    import torch
-    from threadpoolctl import threadpool_limits
+def share_of_cores(workers: int) -> int:
+    """How many threads arithmetic may have where so many work side by side."""
+    return max(1, (os.cpu_count() or 1) // workers)
 
-    torch.set_num_threads(1)
-    threadpool_limits(1)
+
+def keep_to(cores: int) -> None:
+    """Arithmetic has so many threads from now on, also that of libraries which are loaded later."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(cores)
+    threadpool_limits(cores)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(cores)
 
 
 def in_process(pool: ProcessPoolExecutor, work: Callable[..., R], *arguments: Any) -> R:

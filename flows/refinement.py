@@ -1,7 +1,8 @@
 """Stage `refinement`: evidence that remembers its past and means what it says, where that makes decisions cheaper."""
 
 import json
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from prefect import flow, get_run_logger
 
 from firmbound.arrays import Ints
 from firmbound.fitting import fit_from_slices, make_fitter
-from firmbound.publishing import publish
+from firmbound.publishing import publish, whole_array
 from firmbound.refinement.choice import Choice, Contestant, compare, too_few
 from firmbound.refinement.cross_fitting import fit_refiner
 from firmbound.refinement.refiner import Refiner
+from firmbound.steps_on_disk import File
 from firmbound.stopping_rule import StoppingRule
 from firmbound.store import StoreDescription, StoreWriter, TrajectoryStore, create_store
 from firmbound.trajectories import Batch
@@ -36,30 +38,51 @@ def refinement_flow(dataset: str, params: Params) -> None:
     stores = {split: TrajectoryStore(stage_folder(dataset, "tandem") / f"{split}.zarr") for split in SPLITS}
     source = stores[fit_on]
     few = too_few(source.labels, source.description.classes, section.options())
-    refiner, honest = None, None
-    if section.refine == "never" or (section.refine == "auto" and few):
-        choice = Choice(False, "asked for" if section.refine == "never" else few)
-    else:
-        work = work_task(learn, f"{dataset} readouts of {section.units} units")
-        refiner, honest = work.submit(dataset, params, source).result()
-        choice = judge(dataset, params, stores, refiner, honest)
     with publish(stage_folder(dataset, "refinement")) as folder:
+        learned = Learned.in_folder(folder)
+        if section.refine == "never" or (section.refine == "auto" and few):
+            choice = Choice(False, "asked for" if section.refine == "never" else few)
+        else:
+            work = work_task(learn, f"{dataset} readouts of {section.units} units", heavy=True)
+            work.submit(dataset, params, source, learned).result()
+            choice = judge(dataset, params, stores, learned)
         (folder / CHOICE).write_text(json.dumps(choice.as_dict(), indent=2) + "\n")
-        if choice.refined and refiner is not None and honest is not None:
-            refiner, honest = refiner.cooled(choice.temperature), honest / np.float32(choice.temperature)
-            refiner.save(folder / REFINER)
+        if choice.refined:
+            learned.cool(choice.temperature)
             for split, store in stores.items():
-                write_refined(folder / f"{split}.zarr", dataset, store, refiner, honest if split == fit_on else None)
+                write_refined(folder / f"{split}.zarr", dataset, store, learned, split == fit_on)
+        else:
+            shutil.rmtree(learned.refiner, ignore_errors=True)
+        learned.honest.path.unlink(missing_ok=True)
     get_run_logger().info("%s: evidence is %srefined; %s", dataset, "" if choice.refined else "not ", choice.why)
 
 
-def learn(dataset: str, params: Params, store: TrajectoryStore) -> tuple[Refiner, NDArray[np.float32]]:
-    """The refiner, and refined evidence of the sequences that rules are fitted on, each by what others taught."""
+@dataclass(frozen=True)
+class Learned:
+    """Where the refiner lies, and refined evidence (n, T, K) of those that it learned from, each by what others taught.
+
+    Tasks hand on this, and read what they need.
+    """
+
+    refiner: Path
+    honest: File
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "Learned":
+        return cls(folder / REFINER, File(folder / "honest.npy"))
+
+    def cool(self, temperature: float) -> None:
+        """As sure as decisions let it be."""
+        Refiner.load(self.refiner).cooled(temperature).save(self.refiner)
+        whole_array(self.honest.path, self.honest.read() / np.float32(temperature))
+
+
+def learn(dataset: str, params: Params, store: TrajectoryStore, target: Learned) -> None:
     options = params.refinement[dataset].options()
     rows = slice(0, store.description.sequences)
     what = f"{dataset}: refining by {store.description.sequences:,} sequences"
     with progress(what) as advance:
-        return fit_refiner(
+        refiner, honest = fit_refiner(
             store.evidence(),
             store.labels,
             lengths=store.lengths,
@@ -67,6 +90,8 @@ def learn(dataset: str, params: Params, store: TrajectoryStore) -> tuple[Refiner
             options=options,
             progress=advance,
         )
+    refiner.save(target.refiner)
+    whole_array(target.honest.path, honest)
 
 
 def heard(dataset: str, split: str, rows: slice) -> NDArray[Any]:
@@ -74,25 +99,23 @@ def heard(dataset: str, split: str, rows: slice) -> NDArray[Any]:
     return TrajectoryStore(stage_folder(dataset, "features") / f"{split}.zarr").read("features", rows)
 
 
-def judge(
-    dataset: str, params: Params, stores: dict[str, TrajectoryStore], refiner: Refiner, honest: NDArray[np.float32]
-) -> Choice:
+def judge(dataset: str, params: Params, stores: dict[str, TrajectoryStore], learned: Learned) -> Choice:
     """By what decisions cost: on validation sequences if a network knows the training ones, else on all of the fit's,
     whose refined evidence never saw their own labels."""
     section = params.boundary[dataset]
     source = stores[section.fit_on]
-    plain = source.evidence()
+    before, after = (
+        work_task(fit_rule, f"{dataset} rule {word} refinement", heavy=True).submit(dataset, params, source, honest)
+        for word, honest in (("without", None), ("with", learned.honest))
+    )
     known = section.fit_on == "train" and isinstance(params.tandem[dataset], LearnedEvidence)
     by = stores["validation"] if known else source
-    evidence, refined = plain, honest
+    evidence = by.evidence()
     if known:
-        rows = slice(0, by.description.sequences)
-        evidence = by.evidence()
+        refiner, rows = Refiner.load(learned.refiner), slice(0, by.description.sequences)
         refined = refiner.refine(evidence, heard(dataset, "validation", rows) if refiner.hears_features else None)
-    before, after = (
-        work_task(fit_rule, f"{dataset} rule {word} refinement").submit(dataset, params, source, some)
-        for word, some in (("without", plain), ("with", honest))
-    )
+    else:
+        refined = learned.honest.read()
     return compare(
         Contestant(before.result(), evidence),
         Contestant(after.result(), refined),
@@ -102,12 +125,13 @@ def judge(
     )
 
 
-def fit_rule(dataset: str, params: Params, store: TrajectoryStore, evidence: NDArray[Any]) -> StoppingRule:
-    """The rule of the boundary section, on some of the sequences."""
+def fit_rule(dataset: str, params: Params, store: TrajectoryStore, honest: File | None) -> StoppingRule:
+    """The rule of the boundary section, on some of the sequences, with evidence as it is or refined."""
     section, about = params.boundary[dataset], store.description
     prior, some = np.array(about.prior), _some(store.lengths)
     problem = section.decision_problem(classes=about.classes, horizon=about.horizon)
     fitter = make_fitter(section.method, problem, prior, section.options(), seed=section.seed)
+    evidence = store.evidence() if honest is None else honest.read()
     part, ends = evidence[some], store.lengths[some]
     rule = fit_from_slices(lambda t: part[:, t - 1], prior, problem, fitter, lengths=ends if about.unequal else None)
     return rule.with_confidence(section.confidence)
@@ -119,16 +143,14 @@ def _some(lengths: Ints) -> Ints:
     return first if lengths[first].max() == lengths.max() else np.append(first, lengths.argmax())
 
 
-def write_refined(
-    path: Path, dataset: str, store: TrajectoryStore, refiner: Refiner, honest: NDArray[np.float32] | None
-) -> None:
-    """A store like the one given, with refined evidence; `honest`: of the sequences that the refiner learned from."""
+def write_refined(path: Path, dataset: str, store: TrajectoryStore, learned: Learned, taught: bool) -> None:
+    """A store like the one given, with refined evidence. taught: the refiner learned from these sequences."""
     about = replace(store.description, dimension=0, evidence=True)
     name = f"{dataset} {about.split}"
     with create_store(path, about) as writer, progress(f"{name}: refined evidence") as advance:
         futures = [
             work_task(refined_shard, f"{name} refined evidence {shard}").submit(
-                writer.folder, about, store, refiner, None if honest is None else honest[about.rows(shard)], shard
+                writer.folder, about, store, learned, taught, shard
             )
             for shard in range(about.shards)
         ]
@@ -138,19 +160,17 @@ def write_refined(
 
 
 def refined_shard(
-    folder: Path,
-    about: StoreDescription,
-    store: TrajectoryStore,
-    refiner: Refiner,
-    honest: NDArray[np.float32] | None,
-    shard: int,
+    folder: Path, about: StoreDescription, store: TrajectoryStore, learned: Learned, taught: bool, shard: int
 ) -> None:
     rows = about.rows(shard)
-    if honest is None:
+    if taught:
+        evidence = learned.honest.read()[rows]
+    else:
+        refiner = Refiner.load(learned.refiner)
         beside = heard(about.dataset, about.split, rows) if refiner.hears_features else None
-        honest = refiner.refine(store.read("evidence", rows), beside)
+        evidence = refiner.refine(store.read("evidence", rows), beside)
     ends = store.read("lengths", rows) if about.unequal else None
-    batch = Batch(labels=store.read("labels", rows), classes=about.classes, evidence=honest, lengths=ends)
+    batch = Batch(labels=store.read("labels", rows), classes=about.classes, evidence=evidence, lengths=ends)
     StoreWriter(folder, about).write(shard, batch)
 
 

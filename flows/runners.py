@@ -1,27 +1,54 @@
-"""Where tasks run: the task runner of params.yaml, and backward induction's schedule on top of it."""
+"""Where tasks run: threads, processes or a Dask cluster, as params.yaml says; heavy ones ask for a GPU slot.
+
+Tasks hand on paths, never large arrays: with processes and clusters, what they take and return travels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from prefect.futures import PrefectFuture
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from firmbound.schedule import Handle
 from flows.params import Runner
+from flows.processes import begin, in_process, processes, share_of_cores
 
 R = TypeVar("R")
+# Of tasks that a GPU makes faster: training, solvers, backbones. The tag shows in the UI.
+HEAVY = "gpu"
+# A cluster that was started for a whole run of the pipeline.
+CLUSTER_ADDRESS = "FIRMBOUND_DASK_ADDRESS"
 
 
 def make_task_runner(runner: Runner) -> TaskRunner[Any]:
+    if runner.kind == "processes":
+        return ProcessPoolTaskRunner(runner.workers, initializer=begin, initargs=(share_of_cores(runner.workers),))
+    if runner.kind == "dask":
+        from flows.cluster import SlotRunner, local_cluster  # a second of imports that others need not wait for
+
+        address = runner.address or os.environ.get(CLUSTER_ADDRESS)
+        if address:
+            return SlotRunner(address=address)
+        return SlotRunner(cluster_class=local_cluster, cluster_kwargs={"workers": runner.workers, "gpus": runner.gpus})
     return ThreadPoolTaskRunner(max_workers=runner.workers)
 
 
-def work_task(work: Callable[..., R], name: str) -> Task[..., R]:
+def work_task(work: Callable[..., R], name: str, *, heavy: bool = False) -> Task[..., R]:
     """`work` as a Prefect task. DVC is the only cache, so Prefect keeps no results; arithmetic is never retried."""
-    return Task(work, name=work.__name__.strip("_"), task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
+    return Task(
+        work,
+        name=getattr(work, "__name__", name).strip("_"),
+        task_run_name=name,
+        tags={HEAVY} if heavy else None,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
 
 
 class PrefectSchedule:
@@ -32,4 +59,17 @@ class PrefectSchedule:
 
     def submit(self, name: str, work: Callable[..., R], *arguments: Any) -> Handle[R]:
         # Prefect replaces futures among the arguments by their results, as a Schedule must.
-        return work_task(work, f"{self.dataset} {name}").submit(*arguments)
+        return work_task(work, f"{self.dataset} {name}", heavy=True).submit(*arguments)
+
+
+Submit = Callable[..., PrefectFuture[Any]]
+
+
+@contextmanager
+def one_core_tasks(runner: Runner) -> Iterator[Submit]:
+    """Yield `submit(name, work, *arguments)`: tasks that run in processes of one core each, whatever the runner."""
+    if runner.kind != "threads":
+        yield lambda name, work, *arguments: work_task(work, name, heavy=True).submit(*arguments)
+        return
+    with processes(runner.workers) as pool:
+        yield lambda name, work, *arguments: work_task(in_process, name).submit(pool, work, *arguments)

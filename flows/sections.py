@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from firmbound.continuation.convex import ConvexOptions, ConvexStatistic
 from firmbound.continuation.gaussian_process import ProcessOptions, ProcessSolver
@@ -188,8 +189,22 @@ Boundary = Annotated[ConvexBoundary | ProcessBoundary, Field(discriminator="meth
 
 
 class Runner(Section):
-    kind: Literal["threads"]
+    """address: of a Dask scheduler that is there already. gpus: of the workers that are started here, who have one."""
+
+    kind: Literal["threads", "processes", "dask"]
     workers: PositiveInt
+    address: str | None
+    gpus: NonNegativeInt
+
+    @model_validator(mode="after")
+    def _of_dask(self) -> Runner:
+        if self.kind != "dask" and (self.address is not None or self.gpus):
+            raise ValueError("address and gpus are for kind: dask")
+        if self.address is not None and not re.fullmatch(r"(tcp|tls|ucx|ws|wss)://\S+:\d+", self.address):
+            raise ValueError(f"address must look like tcp://host:port, got {self.address!r}")
+        if self.gpus > self.workers:
+            raise ValueError(f"gpus must be at most workers, {self.workers}, got {self.gpus}")
+        return self
 
 
 class Evaluation(Section):

@@ -28,6 +28,7 @@ def main(stage: str) -> None:
 
     from firmbound.errors import FirmboundError
     from flows.params import check_dataset_name, read_params
+    from flows.processes import keep_to, share_of_cores
     from flows.runners import make_task_runner
 
     try:
@@ -35,6 +36,8 @@ def main(stage: str) -> None:
         dataset = check_dataset_name(params, sys.argv[1])
     except FirmboundError as problem:
         sys.exit(f"firmbound: {problem}")
+    # The same number of threads wherever tasks run, so that results are the same to the bit.
+    keep_to(share_of_cores(params.runner.workers))
     flow = getattr(import_module(f"flows.{stage}"), f"{stage}_flow")
     run_flow(flow.with_options(task_runner=make_task_runner(params.runner)), dataset, params)
 

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from prefect import flow, get_run_logger
 
+from firmbound.devices import Device
 from firmbound.publishing import publish
 from firmbound.store import StoreDescription, StoreWriter, TrajectoryStore, create_store
 from firmbound.tandem.data import StoreSource
 from firmbound.trajectories import Batch
+from flows.held import held, stamp
 from flows.params import SPLITS, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from firmbound.tandem.model import TandemModel
 
 NETWORK = "network"
+Network = tuple[Path, Device, str]  # where it lies, where it computes, and its stamp
 
 
 @flow(name="tandem", flow_run_name="tandem {dataset}")
@@ -34,16 +37,16 @@ def tandem_flow(dataset: str, params: Params) -> None:
     section = params.tandem[dataset]
     stores = {split: TrajectoryStore(stage_folder(dataset, "features") / f"{split}.zarr") for split in SPLITS}
     scratch = stage_folder(dataset, ".training")
-    model = None
-    if isinstance(section, LearnedEvidence):
-        work = work_task(learn, f"{dataset} network of order {section.network.order}")
-        model = work.submit(dataset, section, stores, scratch / identity(dataset, section, stores)).result()
-        get_run_logger().info("%s: evidence is divided by a temperature of %.3f", dataset, model.temperature)
     with publish(stage_folder(dataset, "tandem")) as folder:
-        if model is not None:
-            model.save(folder / NETWORK)
+        network: Network | None = None
+        if isinstance(section, LearnedEvidence):
+            checkpoint = scratch / identity(dataset, section, stores)
+            work = work_task(learn, f"{dataset} network of order {section.network.order}", heavy=True)
+            temperature = work.submit(dataset, section, stores, checkpoint, folder / NETWORK).result()
+            network = (folder / NETWORK, section.training.device, stamp(folder / NETWORK))
+            get_run_logger().info("%s: evidence is divided by a temperature of %.3f", dataset, temperature)
         for split, store in stores.items():
-            write_evidence(folder / f"{split}.zarr", store, model)
+            write_evidence(folder / f"{split}.zarr", store, network)
     shutil.rmtree(scratch, ignore_errors=True)  # checkpoints have done their work
 
 
@@ -55,9 +58,12 @@ def identity(dataset: str, section: LearnedEvidence, stores: dict[str, Trajector
 
 
 def learn(
-    dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore], checkpoint: Path
-) -> "TandemModel":
-    """Train from the checkpoint, if there is one; every epoch is in MLflow."""
+    dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore], checkpoint: Path, target: Path
+) -> float:
+    """Train from the checkpoint, if there is one; every epoch is in MLflow. Saves the network, returns its temperature.
+
+    Networks do not travel between processes: who needs one loads it.
+    """
     from firmbound.tandem.model import fit_tandem_from  # torch and MLflow, which given evidence does not wait for
     from flows.tracking import TrainingRun
 
@@ -81,15 +87,23 @@ def learn(
         run.finish(model)
     if scaling is not None:  # the network that comes out reads features as they are
         model = model.reading(scaling.mean, scaling.scale)
-    return model.on(training.device)
+    model.save(target)
+    return float(model.temperature)
 
 
-def write_evidence(path: Path, store: TrajectoryStore, model: "TandemModel | None") -> None:
+@held
+def network_in(folder: Path, device: Device, _: str) -> "TandemModel":
+    from firmbound.tandem.model import TandemModel
+
+    return TandemModel.load(folder).on(device)
+
+
+def write_evidence(path: Path, store: TrajectoryStore, network: Network | None) -> None:
     about = replace(store.description, dimension=0, evidence=True)
     name = f"{about.dataset} {about.split}"
     with create_store(path, about) as writer, progress(f"{name}: evidence") as advance:
         futures = [
-            work_task(evidence_shard, f"{name} evidence {shard}").submit(writer.folder, about, store, model, shard)
+            work_task(evidence_shard, f"{name} evidence {shard}").submit(writer.folder, about, store, network, shard)
             for shard in range(about.shards)
         ]
         for done, future in enumerate(futures, start=1):
@@ -98,10 +112,10 @@ def write_evidence(path: Path, store: TrajectoryStore, model: "TandemModel | Non
 
 
 def evidence_shard(
-    folder: Path, about: StoreDescription, store: TrajectoryStore, model: "TandemModel | None", shard: int
+    folder: Path, about: StoreDescription, store: TrajectoryStore, network: Network | None, shard: int
 ) -> None:
     rows = about.rows(shard)
-    evidence = store.read("evidence", rows) if model is None else _learned(model, store, rows)
+    evidence = store.read("evidence", rows) if network is None else _learned(network_in(*network), store, rows)
     ends = store.read("lengths", rows) if about.unequal else None
     batch = Batch(labels=store.read("labels", rows), classes=about.classes, evidence=evidence, lengths=ends)
     StoreWriter(folder, about).write(shard, batch)

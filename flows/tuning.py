@@ -19,9 +19,8 @@ from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from flows.params import SPACES, Params, check_dataset_name, read_params
 from flows.params_file import replace_section
-from flows.processes import in_process, processes
 from flows.progress import progress
-from flows.runners import make_task_runner, work_task
+from flows.runners import make_task_runner, one_core_tasks
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
 from flows.stored_scaling import scaling_of
 from flows.tracking import TrainingRun, connect, unfinished_runs
@@ -45,11 +44,9 @@ def tuning_flow(dataset: str, params: Params, trials: int | None = None) -> None
     before, drawn = finished(study), len(study.get_trials(deepcopy=False))
     what = f"{dataset}: {space.trials} trials, {before} of them done before"
     # A process for each worker: torch draws initial weights and dropout from one stream a process.
-    with processes(params.runner.workers) as pool, progress(what) as advance:
-        trial, seed = work_task(in_process, f"{dataset} trial"), params.tuning.seed + drawn
-        futures = [
-            trial.submit(pool, run_trial, dataset, space, seed + number) for number in range(space.trials - before)
-        ]
+    with one_core_tasks(params.runner) as submit, progress(what) as advance:
+        seeds = [params.tuning.seed + drawn + number for number in range(space.trials - before)]
+        futures = [submit(f"{dataset} trial", run_trial, dataset, space, seed) for seed in seeds]
         for done, future in enumerate(futures, start=before + 1):
             future.result()
             advance(done, space.trials)

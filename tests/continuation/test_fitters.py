@@ -8,11 +8,11 @@ from firmbound.continuation.compression import bin_line, random_subsample, split
 from firmbound.continuation.convex import AnchoredPoints, ConvexFitter, ConvexOptions
 from firmbound.continuation.cross_validation import choose_regularisation
 from firmbound.continuation.gaussian_process import ProcessFitter, ProcessOptions
+from firmbound.continuation.kinds import SURFACES
 from firmbound.continuation.memory_fitter import MemoryFitter
 from firmbound.continuation.pruning import prune
 from firmbound.errors import InvalidInput
 from firmbound.posterior import log_likelihood_ratios
-from firmbound.stopping_rule import SURFACES
 
 
 def convex(classes):

@@ -95,7 +95,7 @@ STUDY = {
 }
 SMALL = {
     "datasets": ["tiny2", "tiny3", "learned", "spoken"],
-    "runner": {"kind": "threads", "workers": 2},
+    "runner": {"kind": "threads", "workers": 2, "address": None, "gpus": 0},
     "features": {
         name: {
             "kind": "gaussian",

@@ -1,0 +1,67 @@
+"""Finished steps of backward induction as files: other processes read them, and one that was killed goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firmbound.arrays import Floats
+from firmbound.bundle import read_bundle, write_bundle
+from firmbound.continuation.kinds import SURFACES
+from firmbound.continuation.surface import RiskSurface
+from firmbound.errors import BundleError
+from firmbound.publishing import whole_array
+from firmbound.steps import Place, Step
+
+KIND = "surface"
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """Steps in a folder of their own, which whoever made it removes. Its name must say what is fitted, and on what."""
+
+    folder: Path
+
+    def lay(self, name: str, array: NDArray[Any]) -> Place:
+        place = File(self.folder / f"{name}.npy")
+        whole_array(place.path, array)
+        return place
+
+    def keep(self, t: int, surface: RiskSurface, minimum: Floats) -> Step:
+        """The surface last: a step that has one is whole."""
+        place = self.lay(f"minimum-{t}", minimum)
+        write_bundle(self._surface(t), kind=KIND, header={"surface": surface.kind}, arrays=surface.arrays())
+        return Step(surface, place)
+
+    def find(self, t: int) -> Step | None:
+        """None where the step is of no use: it is not there, is damaged, or nothing can be built on it."""
+        surface, minimum = self._read_surface(t), File(self.folder / f"minimum-{t}.npy")
+        if surface is None or not (minimum.path.is_file() or self._read_surface(t - 1)):
+            return None
+        return Step(surface, minimum)
+
+    def _read_surface(self, t: int) -> RiskSurface | None:
+        try:
+            header, arrays = read_bundle(self._surface(t), kind=KIND)
+            return SURFACES[header["surface"]](**arrays)
+        except (BundleError, KeyError, TypeError, ValueError):
+            return None
+
+    def forget_minimum(self, t: int) -> None:
+        (self.folder / f"minimum-{t}.npy").unlink(missing_ok=True)
+
+    def _surface(self, t: int) -> Path:
+        return self.folder / f"surface-{t}"
+
+
+@dataclass(frozen=True)
+class File:
+    path: Path
+
+    def read(self) -> NDArray[Any]:
+        found: NDArray[Any] = np.load(self.path, allow_pickle=False)
+        return found
