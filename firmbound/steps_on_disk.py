@@ -44,6 +44,10 @@ class OnDisk:
             return None
         return Step(surface, minimum)
 
+    def finished(self) -> list[int]:
+        """Steps that were kept, whole or damaged since."""
+        return [int(found.name.partition("-")[2]) for found in self.folder.glob("surface-*")]
+
     def _read_surface(self, t: int) -> RiskSurface | None:
         try:
             header, arrays = read_bundle(self._surface(t), kind=KIND)

@@ -36,6 +36,8 @@ def boundary_flow(dataset: str, params: Params) -> None:
     scratch = stage_folder(dataset, ".induction")
     steps = OnDisk(scratch / identity(section, store))
     forget_others(steps.folder)
+    if steps.finished():
+        get_run_logger().info("%s: goes on from t = %d, which was finished before", dataset, min(steps.finished()))
     with progress(f"{dataset}: {len(section.costs)} costs, backward from t = {about.horizon - 1}") as advance:
         rule = fit_from_slices(
             store.evidence_at,

@@ -7,6 +7,7 @@ tasks take one each and all others take CPU slots; where none does, heavy tasks 
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -15,19 +16,16 @@ import dask
 from distributed import Nanny, Scheduler, SpecCluster
 from prefect.futures import PrefectFuture
 from prefect.tasks import Task
-from prefect_dask import DaskTaskRunner, PrefectDaskFuture
+from prefect_dask import DaskTaskRunner
+from prefect_dask.task_runners import PrefectDaskFuture
 
-from firmbound.errors import FirmboundError
+from firmbound.errors import ParameterError
 from flows.params import Runner
 from flows.processes import keep_to, share_of_cores
 from flows.runners import CLUSTER_ADDRESS, HEAVY
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 20
-
-
-class ClusterAway(FirmboundError):
-    """Nobody answers at the cluster's address."""
 
 
 class SlotRunner(DaskTaskRunner):  # type: ignore[misc]  # of a package without types
@@ -46,7 +44,25 @@ class SlotRunner(DaskTaskRunner):  # type: ignore[misc]  # of a package without 
 
     def _declared(self) -> set[str]:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        if not workers:
+            self.logger.warning("The Dask cluster has no worker yet; tasks wait for one.")
         return {name for worker in workers for name, count in worker["resources"].items() if count}
+
+
+def check_cluster(runner: Runner) -> None:
+    """One clear error before any work where nobody answers at the address that params name."""
+    if runner.kind != "dask" or runner.address is None:
+        return
+    host, _, port = runner.address.partition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as problem:
+        raise ParameterError(
+            "runner.address",
+            "be that of a Dask scheduler that answers",
+            f"{runner.address} ({problem.strerror or problem})",
+            "Start one with `.venv/bin/dask scheduler`, or write null to have workers started here.",
+        ) from None
 
 
 def slot_of(tags: Iterable[str], declared: set[str]) -> dict[str, int]:

@@ -30,8 +30,9 @@ def make_task_runner(runner: Runner) -> TaskRunner[Any]:
     if runner.kind == "processes":
         return ProcessPoolTaskRunner(runner.workers, initializer=begin, initargs=(share_of_cores(runner.workers),))
     if runner.kind == "dask":
-        from flows.cluster import SlotRunner, local_cluster  # a second of imports that others need not wait for
+        from flows.cluster import SlotRunner, check_cluster, local_cluster  # a second of imports, for those who need it
 
+        check_cluster(runner)
         address = runner.address or os.environ.get(CLUSTER_ADDRESS)
         if address:
             return SlotRunner(address=address)

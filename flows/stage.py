@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 DATA = Path("data")
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 P = ParamSpec("P")
 
 
@@ -34,12 +36,13 @@ def main(stage: str) -> None:
     try:
         params = read_params()
         dataset = check_dataset_name(params, sys.argv[1])
+        runner = make_task_runner(params.runner)
     except FirmboundError as problem:
         sys.exit(f"firmbound: {problem}")
     # The same number of threads wherever tasks run, so that results are the same to the bit.
     keep_to(share_of_cores(params.runner.workers))
     flow = getattr(import_module(f"flows.{stage}"), f"{stage}_flow")
-    run_flow(flow.with_options(task_runner=make_task_runner(params.runner)), dataset, params)
+    run_flow(flow.with_options(task_runner=runner), dataset, params)
 
 
 def keep_quiet_about_known_errors() -> None:
@@ -58,13 +61,21 @@ def keep_quiet_about_known_errors() -> None:
 
 def run_flow(flow: Any, *arguments: Any) -> None:
     """Run to the end; a failed run ends the process with one line and exit code 1."""
-    state = flow(*arguments, return_state=True)
+    try:
+        state = flow(*arguments, return_state=True)
+    except RuntimeError as problem:
+        if "Failed to reach API" not in str(problem):
+            raise
+        sys.exit(
+            f"firmbound: {flow.name} failed: the Prefect server does not answer ({problem}). Start it, or unset "
+            "PREFECT_API_URL; then run again, nothing is lost."
+        )
     if not state.is_completed():
         sys.exit(f"firmbound: {flow.name} failed: {state.message}")
 
 
 def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
-    """A flow body whose FirmboundError becomes a failed flow run with that message, without a traceback."""
+    """A flow body whose known errors become a failed flow run with their message, without a traceback."""
 
     @wraps(work)
     def body(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -76,6 +87,10 @@ def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
             work(*args, **kwargs)
         except FirmboundError as problem:
             return Failed(message=str(problem))
+        except OSError as problem:
+            if problem.errno not in DISK_FULL:
+                raise
+            return Failed(message=f"the disk is full ({problem}). Make room and run again: what was there still is.")
         return None
 
     return body

@@ -8,8 +8,8 @@ import yaml
 from tests.test_architecture import ROOT, imported_modules
 
 PARAMS = [ROOT / "flows" / name for name in ("params.py", "sections.py", "recorded_sections.py")]
-# How and where work is done, not what: results are the same to the bit whatever runs them (tests/flows/test_runners.py),
-# so a change here makes none of them stale.
+# How and where work is done, not what: results are the same to the bit whatever runs them, as test_runners.py shows, so
+# a change here makes none of them stale.
 HOW = [ROOT / "flows" / name for name in ("cluster.py", "processes.py", "progress.py", "runners.py")]
 ALL = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # One script for all data sets, before the first flow.
