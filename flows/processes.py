@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from firmbound.errors import FirmboundError
+from flows.observability import attach
 
 R = TypeVar("R")
 
@@ -36,6 +37,7 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 def begin() -> None:
     """What a process does first."""
     end_with_parent()
+    attach()
     keep_to_one_core()
 
 

@@ -9,6 +9,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from flows.observability import observed
+from flows.redaction import redact
+
 DATA = Path("data")
 P = ParamSpec("P")
 
@@ -22,6 +25,11 @@ def main(stage: str) -> None:
     """Run the stage's flow for the data set named on the command line."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m flows.{stage} <dataset>")
+    with observed(stage, sys.argv[1]):
+        start(stage, sys.argv[1])
+
+
+def start(stage: str, name: str) -> None:
     logging.captureWarnings(True)
     keep_quiet_about_known_errors()
     from importlib import import_module
@@ -32,9 +40,9 @@ def main(stage: str) -> None:
 
     try:
         params = read_params()
-        dataset = check_dataset_name(params, sys.argv[1])
+        dataset = check_dataset_name(params, name)
     except FirmboundError as problem:
-        sys.exit(f"firmbound: {problem}")
+        sys.exit(redact(f"firmbound: {problem}"))
     flow = getattr(import_module(f"flows.{stage}"), f"{stage}_flow")
     run_flow(flow.with_options(task_runner=make_task_runner(params.runner)), dataset, params)
 
@@ -47,7 +55,7 @@ def keep_quiet_about_known_errors() -> None:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, FirmboundError):
             record.exc_info, record.exc_text = None, None
-            record.msg, record.args = "%s", (str(error),)
+            record.msg, record.args = "%s", (redact(str(error)),)
         return True
 
     logging.getLogger("prefect.task_runs").addFilter(shorten)
@@ -57,7 +65,7 @@ def run_flow(flow: Any, *arguments: Any) -> None:
     """Run to the end; a failed run ends the process with one line and exit code 1."""
     state = flow(*arguments, return_state=True)
     if not state.is_completed():
-        sys.exit(f"firmbound: {flow.name} failed: {state.message}")
+        sys.exit(redact(f"firmbound: {flow.name} failed: {state.message}"))
 
 
 def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
@@ -72,7 +80,13 @@ def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
         try:
             work(*args, **kwargs)
         except FirmboundError as problem:
-            return Failed(message=str(problem))
+            return Failed(message=redact(str(problem)))
+        except Exception as problem:
+            # Prefect keeps the words of an error with the run, also on a server that others look at.
+            said = f"{type(problem).__name__}: {problem}"
+            if redact(said) == said:
+                raise
+            raise RuntimeError(redact(said)) from None
         return None
 
     return body

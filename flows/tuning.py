@@ -17,6 +17,7 @@ from firmbound.tandem.data import StoreSource
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
+from flows.observability import observed
 from flows.params import SPACES, Params, check_dataset_name, read_params
 from flows.params_file import replace_section
 from flows.processes import in_process, processes
@@ -140,6 +141,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not 1 <= len(arguments) <= 2 or not all(number.isdecimal() for number in arguments[1:]):
         sys.exit("usage: python -m flows.tuning <dataset> [trials]")
+    with observed("tuning", arguments[0]):
+        tune(arguments)
+
+
+def tune(arguments: list[str]) -> None:
     keep_quiet_about_known_errors()
     try:
         params = read_params()
