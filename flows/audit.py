@@ -113,11 +113,7 @@ def tell(answer: Answer, accepted: dict[str, str]) -> int:
         print(f"  {one}" + (f"\n    accepted: {reason}" if reason else ""))
     for name in sorted(set(accepted) - named):
         print(f"  {name} is over: remove it from {SETTINGS}.")
-    print(
-        f"{len(open_ones)} vulnerabilities to look at."
-        if open_ones
-        else "No vulnerability is known that is not accepted."
-    )
+    print(f"{len(open_ones)} vulnerabilities to look at." if open_ones else "None is known that is not accepted.")
     return SOME_KNOWN if open_ones else NONE_KNOWN
 
 

@@ -14,6 +14,7 @@ from flows.observability import BEGUN, ENDED, FOLDER, NAME, OLD_FILES, old_file
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 NEWEST = "last"
+MEASURES = ("seconds", "cpu_seconds", "peak_mb", "child_peak_mb")
 Line = dict[str, Any]
 
 

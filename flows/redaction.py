@@ -10,10 +10,15 @@ import logging
 import os
 import re
 import traceback
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote, quote_plus
+
+from firmbound.errors import FirmboundError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 HIDDEN = "[hidden]"
 # Shorter values (`1`, `on`) protect nothing, and hiding them would make logs unreadable; so would these words.
@@ -24,8 +29,8 @@ ENDINGS = ("TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "APIKEY
 # Variables that hold a secret though no word of their names says so.
 NAMED = {"PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PGPASSWORD"}
 
-# scheme://user:password@host, up to the last @ before a slash: passwords may hold one.
-USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]*://)[^\s/?#'\"<>]*@")
+# scheme://user:password@host, up to the last @ before a slash: passwords may hold one. Paths turn // into /.
+USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.\-]*:/{1,3})[^\s/?#'\"<>]*@")
 QUERY = re.compile(
     r"(?i)([?&;](?:access_?|api_?|auth_?|refresh_?)?(?:token|key|password|passwd|secret|signature|sig)=)[^&\s'\"]+"
 )
@@ -43,7 +48,7 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
     secrets = _secrets(os.environ if environment is None else environment)
     if secrets:
         text = _pattern(secrets).sub(HIDDEN, text)
-    if "://" in text:
+    if ":/" in text:
         text = USERINFO.sub(rf"\1{HIDDEN}@", text)
     text = QUERY.sub(rf"\1{HIDDEN}", text)
     return HEADER.sub(rf"\1{HIDDEN}", text)
@@ -70,6 +75,26 @@ def _pattern(secrets: tuple[str, ...]) -> re.Pattern[str]:
             forms |= {json.dumps(part, ensure_ascii=False)[1:-1], repr(part)[1:-1], ascii(part)[1:-1]}
     # The longest first: a secret that begins like another must not leave its end behind.
     return re.compile("|".join(re.escape(form) for form in sorted(forms, key=lambda form: (-len(form), form))))
+
+
+def hides_secrets(work: Callable[P, R]) -> Callable[P, R]:
+    """`work` whose errors hold no secrets. Prefect keeps an error's words, also on a server that others look at.
+
+    An error with something to hide becomes one of ours if it was, else a RuntimeError that names its kind.
+    """
+
+    @wraps(work)
+    def body(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return work(*args, **kwargs)
+        except Exception as problem:
+            said = str(problem) if isinstance(problem, FirmboundError) else f"{type(problem).__name__}: {problem}"
+            hidden = redact(said)
+            if hidden == said:
+                raise
+            raise (FirmboundError if isinstance(problem, FirmboundError) else RuntimeError)(hidden) from None
+
+    return body
 
 
 def install() -> None:

@@ -11,6 +11,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from firmbound.schedule import Handle
 from flows.params import Runner
+from flows.redaction import hides_secrets
 
 R = TypeVar("R")
 
@@ -21,7 +22,9 @@ def make_task_runner(runner: Runner) -> TaskRunner[Any]:
 
 def work_task(work: Callable[..., R], name: str) -> Task[..., R]:
     """`work` as a Prefect task. DVC is the only cache, so Prefect keeps no results; arithmetic is never retried."""
-    return Task(work, name=work.__name__.strip("_"), task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
+    called = work.__name__.strip("_")
+    work = hides_secrets(work)
+    return Task(work, name=called, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
 
 
 class PrefectSchedule:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from flows.observability import observed
-from flows.redaction import redact
+from flows.redaction import hides_secrets, redact
 
 DATA = Path("data")
 P = ParamSpec("P")
@@ -78,15 +78,9 @@ def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
         from firmbound.errors import FirmboundError
 
         try:
-            work(*args, **kwargs)
+            hides_secrets(work)(*args, **kwargs)
         except FirmboundError as problem:
-            return Failed(message=redact(str(problem)))
-        except Exception as problem:
-            # Prefect keeps the words of an error with the run, also on a server that others look at.
-            said = f"{type(problem).__name__}: {problem}"
-            if redact(said) == said:
-                raise
-            raise RuntimeError(redact(said)) from None
+            return Failed(message=str(problem))
         return None
 
     return body

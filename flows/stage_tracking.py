@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
-from flows.log_reading import StageRun, read_log, stage_runs
+from flows.log_reading import MEASURES, StageRun, read_log, stage_runs
 from flows.tracking import EXPERIMENT as RESULTS
 from flows.tracking import connect
 
@@ -22,7 +22,6 @@ ID = "firmbound.stage_run"
 # More than the log holds: lines are some hundred bytes, and a stage run has at least two.
 MOST = 50_000
 STATUS = {"completed": "FINISHED", "interrupted": "KILLED"}
-MEASURES = ("seconds", "cpu_seconds", "peak_mb", "child_peak_mb")
 
 
 def track_stages(lines: Iterable[dict[str, object]] | None = None) -> int:
