@@ -156,7 +156,7 @@ def _known_zone(zone: str) -> bool:
         return True
     try:
         return Path(zone).is_file() if zone.startswith("/") else bool(ZoneInfo(zone))
-    except (OSError, ValueError):
+    except (KeyError, OSError, ValueError):
         return False
 
 

@@ -18,7 +18,7 @@ from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from flows.observability import observed
-from flows.params import SPACES, Params, check_dataset_name, read_params
+from flows.params import SPACES, Params, check_dataset_name, is_space, read_params
 from flows.params_file import replace_section
 from flows.processes import in_process, processes
 from flows.progress import progress
@@ -61,7 +61,7 @@ def read_space(dataset: str, params: Params) -> SearchSpace:
     if dataset not in params.tuning.space:
         raise ParameterError(f"tuning.space.{dataset}", "name a file of params/search", "nothing")
     file = SPACES / f"{params.tuning.space[dataset]}.yaml"
-    if not file.is_file():
+    if not is_space(params.tuning.space[dataset]):
         raise ParameterError(f"tuning.space.{dataset}", "name a file of params/search", f"{file}, which is not there")
     try:
         return SearchSpace.of(yaml.safe_load(file.read_text()))
