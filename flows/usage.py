@@ -23,8 +23,9 @@ class Usage:
     def now(self) -> dict[str, float]:
         """seconds: on the clock. cpu_seconds: of all threads, and of child processes that have ended.
 
-        peak_mb: the most memory that this process held at one time. child_peak_mb: the same for the largest of its
-        children that have ended, 0 without any. They were not at their peaks together, so nobody should add them.
+        peak_mb: the most memory that this process held at one time. child_peak_mb: at most so much the largest of its
+        children that have ended; Linux counts in what a child shared with this process when it was started. They were
+        not at their peaks together, so nobody should add them.
         """
         spent = os.times()
         return {

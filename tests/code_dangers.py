@@ -36,8 +36,8 @@ def dangers(source: str) -> list[str]:
     names = dict(_imported_names(tree))
     found = []
     for node in ast.walk(tree):
-        for reason in (*_imports(node), *_call(node, names), *_text(node)):
-            found.append(f"{getattr(node, 'lineno', 0)}: {reason}")
+        reasons = (*_imports(node), *_call(node, names), *_text(node))
+        found += [f"{getattr(node, 'lineno', 0)}: {reason}" for reason in reasons]
     return found
 
 

@@ -227,22 +227,11 @@ def torch_file(trap):
     return file.getvalue()
 
 
+NAMES = ["../up", "/etc/passwd", "a/b", ".", "..", ".hidden", "-rf", "a b", "a;touch x", "$(touch x)", "a\n"]
+
+
 class TestNames:
     """Names stay in their folders, and no shell takes them for more than a word."""
-
-    NAMES = [
-        "../up",
-        "/etc/passwd",
-        "a/b",
-        ".",
-        "..",
-        ".hidden",
-        "-rf",
-        "a b",
-        "a;touch sprung",
-        "$(touch sprung)",
-        "a\n",
-    ]
 
     @pytest.mark.parametrize("name", NAMES)
     def test_of_data_sets(self, name, tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ def test_lines_tell_run_stage_data_set_and_flow_run(project):
     lines = [line for line in read_log(project.folder / ".logs") if line["logger"] == "prefect.flow_runs"]
     assert lines
     for line in lines:
-        assert line["stage"] and line["flow_run_id"] and line["flow_run"]
+        assert all(line[name] for name in ("stage", "flow_run", "flow_run_id"))
         assert line["dataset"] in (*SMALL["datasets"], None)
     boundary = [line for line in lines if line["stage"] == "boundary" and line["dataset"] == "tiny2"]
     assert any("surfaces; at most" in line["message"] for line in boundary)
