@@ -15,7 +15,7 @@ export DVC_NO_ANALYTICS := 1
 # Prefect and MLflow take seconds to compile: let Python keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run study tune test test-fast lint types format benchmark clean
+.PHONY: help setup run study tune doctor audit test test-fast lint types format benchmark clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,12 @@ study: setup    ## rivals on the same data, repeated: table, tests and a page in
 
 tune: setup     ## search options of a data set's network: make tune dataset=gauss2 [trials=20]
 	@$(BIN)/python -m flows.tuning $(dataset) $(trials)
+
+doctor:         ## say what is missing on this machine and what to do about it; changes nothing
+	@if test -x $(BIN)/python; then $(BIN)/python -B -m flows.doctor; else $(PYTHON) -B -m flows.doctor; fi
+
+audit: setup    ## look the pinned packages up among known vulnerabilities (needs the network)
+	@$(BIN)/python -m flows.audit
 
 test: setup     ## all tests
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
@@ -85,4 +91,4 @@ benchmark: setup ## measure the bars again (about three hours)
 	@$(BIN)/python -m benchmarks.pipeline_times
 
 clean:          ## remove results and the environment, keep code and the DVC cache
-	rm -rf data/*/ $(VENV) .prefect mlflow.db mlartifacts
+	rm -rf data/*/ $(VENV) .prefect .logs mlflow.db mlartifacts

@@ -279,6 +279,8 @@ def _read_description(path: Path) -> StoreDescription:
         )
     for name, size in files.items():
         file = path / name
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise StoreError(f"{path} is described wrongly: {name} lies outside of it. Do not use it.")
         if not file.is_file():
             raise StoreError(f"{path} is incomplete: {name} is missing. Run the stage that writes it again.")
         if file.stat().st_size != size:

@@ -1,4 +1,5 @@
-"""The command line: `firmbound fit`, `decide`, `front`, `stream`, `drift`, `register`, `promote`, `models`.
+"""The command line: `firmbound fit`, `decide`, `front`, `stream`, `drift`, `register`, `promote`, `models`;
+`logs` and `doctor` look after a project.
 
 Everything heavy is imported by the command that needs it, so that help comes at once.
 """
@@ -6,14 +7,15 @@ Everything heavy is imported by the command that needs it, so that help comes at
 import io
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from flows.cli_errors import one_line_errors
+from flows.cli_watch import doctor, logs
 
 if TYPE_CHECKING:
     from firmbound.early_classifier import EarlyClassifier
@@ -293,25 +295,8 @@ def models(
             show_table("registered models", ["model", "version", "alias", "why"], rows)
 
 
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """An error of ours, of the file system or of the registry is one line and exit code 2."""
-    from firmbound.errors import FirmboundError
-
-    try:
-        yield
-    except ModuleNotFoundError as problem:
-        said = f"{problem.name} is not installed; `pip install firmbound[pipeline]` brings what the registry needs."
-    except (FirmboundError, OSError) as problem:
-        said = str(problem)
-    except Exception as problem:
-        if not type(problem).__module__.startswith(("mlflow", "sqlalchemy")):
-            raise
-        said = f"the registry answers: {(str(problem).splitlines() or [''])[0]}"
-    else:
-        return
-    print(f"firmbound: {' '.join(said.split())}", file=sys.stderr)
-    raise typer.Exit(2)
+app.command()(logs)
+app.command()(doctor)
 
 
 def _load(

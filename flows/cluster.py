@@ -20,6 +20,7 @@ from prefect_dask import DaskTaskRunner
 from prefect_dask.task_runners import PrefectDaskFuture
 
 from firmbound.errors import ParameterError
+from flows.observability import attach
 from flows.params import Runner
 from flows.processes import keep_to, share_of_cores
 from flows.runners import CLUSTER_ADDRESS, HEAVY
@@ -97,7 +98,8 @@ def _worker(with_gpu: bool, number: int, threads: int) -> dict[str, Any]:
 
 
 def dask_setup(worker: Any) -> None:
-    """Dask calls this in a worker that preloads this file: arithmetic keeps to its share of the cores."""
+    """Dask calls this in a worker that preloads this file: it logs as stages do, and keeps to its share of the cores."""
+    attach()
     keep_to(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 

@@ -15,6 +15,7 @@ from firmbound.errors import FirmboundError
 from firmbound.publishing import publish, whole_file
 from firmbound.study import experiments
 from firmbound.study.experiments import Row
+from flows.observability import observed
 from flows.params import Params, read_params, study_of
 from flows.progress import progress
 from flows.runners import make_task_runner, one_core_tasks
@@ -76,6 +77,11 @@ def with_all_columns(rows: list[Row]) -> list[dict[str, Any]]:
 
 def run_whole(flow: Any) -> None:
     """Start a stage that is of all data sets together."""
+    with observed(flow.name):
+        _start(flow)
+
+
+def _start(flow: Any) -> None:
     keep_quiet_about_known_errors()
     try:
         params = read_params()

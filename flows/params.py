@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -13,6 +14,7 @@ from firmbound.errors import InvalidInput, ParameterError
 from firmbound.tandem.options import check_sizes
 from flows.recorded_sections import RecordedFeatures, VideoFeatures
 from flows.sections import SPLITS, Evaluation, GeneratedFeatures, Params, Runner
+from flows.sources import PLAIN_NAME
 from flows.study_section import GROUPS, HEADS, Study
 from flows.tandem_section import GivenEvidence, LearnedEvidence
 
@@ -28,6 +30,7 @@ __all__ = [
     "Runner",
     "VideoFeatures",
     "check_dataset_name",
+    "is_space",
     "read_params",
     "study_of",
 ]
@@ -71,16 +74,22 @@ def study_of(params: Params) -> Study:
         raise ParameterError("study.leave_out", f"be some of {GROUPS}", strangers)
     if len(set(params.study.costs)) < len(params.study.costs):
         raise ParameterError("study.costs", "be different ones", params.study.costs)
-    if params.study.search is not None and not (SPACES / f"{params.study.search}.yaml").is_file():
+    if params.study.search is not None and not is_space(params.study.search):
         raise ParameterError("study.search", f"name a file of {SPACES}, or be null", repr(params.study.search))
     if params.study.networks.channels % HEADS:
         raise ParameterError("study.networks.channels", f"be a multiple of {HEADS}", params.study.networks.channels)
     return params.study
 
 
+def is_space(name: str) -> bool:
+    """Whether a search space has this name; one with a path in it has not."""
+    return re.fullmatch(PLAIN_NAME, name) is not None and (SPACES / f"{name}.yaml").is_file()
+
+
 def _check_dataset(params: Params, dataset: str) -> None:
-    if dataset in TAKEN_NAMES or "/" in dataset or dataset.startswith("."):
-        raise ParameterError("datasets", f"be names of folders, other than {TAKEN_NAMES}", repr(dataset))
+    if dataset in TAKEN_NAMES or not re.fullmatch(PLAIN_NAME, dataset):
+        rule = f"be names of folders, of letters, digits, dots, dashes and underscores, other than {TAKEN_NAMES}"
+        raise ParameterError("datasets", rule, repr(dataset))
     for name in ("features", "tandem", "refinement", "boundary"):
         if dataset not in getattr(params, name):
             raise ParameterError(f"{name}.{dataset}", "be given, since `datasets` names it", "nothing")

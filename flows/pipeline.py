@@ -20,6 +20,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flows.observability import RUN, run_name
+from flows.redaction import redact
 from flows.stage import stage_folder
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ def main() -> None:
         if studies:
             study_of(params)
     except FirmboundError as problem:
-        sys.exit(f"firmbound: {problem}")
+        sys.exit(redact(f"firmbound: {problem}"))
+    os.environ.setdefault(RUN, run_name())  # on every line that a stage of this run logs
     ensure_repository()
     with prefect_server(), cluster_of(params):
         # A process of its own: it has sent its last log line to the server before the server is stopped.

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from threadpoolctl import threadpool_limits
 
 from firmbound.errors import FirmboundError
+from flows.observability import attach
 
 R = TypeVar("R")
 
@@ -39,6 +40,7 @@ def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
 def begin(cores: int) -> None:
     """What a process does first."""
     end_with_parent()
+    attach()
     keep_to(cores)
 
 

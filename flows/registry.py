@@ -119,6 +119,8 @@ def load_classifier(uri: str) -> EarlyClassifier:
     except (MlflowException, OSError, KeyError, TypeError) as problem:
         reason = (str(problem).splitlines() or [repr(problem)])[0]
         raise FirmboundError(f"{uri} cannot be fetched from the registry: {reason}") from None
+    if not (folder / place).resolve().is_relative_to(folder.resolve()):
+        raise FirmboundError(f"{uri} names a classifier outside of its own folder, {place}. Do not use it.")
     return EarlyClassifier.load(folder / place)
 
 

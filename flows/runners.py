@@ -18,6 +18,7 @@ from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTa
 from firmbound.schedule import Handle
 from flows.params import Runner
 from flows.processes import begin, in_process, processes, share_of_cores
+from flows.redaction import hides_secrets
 
 R = TypeVar("R")
 # Of tasks that a GPU makes faster: training, solvers, backbones. The tag shows in the UI.
@@ -43,7 +44,7 @@ def make_task_runner(runner: Runner) -> TaskRunner[Any]:
 def work_task(work: Callable[..., R], name: str, *, heavy: bool = False) -> Task[..., R]:
     """`work` as a Prefect task. DVC is the only cache, so Prefect keeps no results; arithmetic is never retried."""
     return Task(
-        work,
+        hides_secrets(work),
         name=getattr(work, "__name__", name).strip("_"),
         task_run_name=name,
         tags={HEAVY} if heavy else None,

@@ -16,6 +16,8 @@ from firmbound.errors import FirmboundError, InvalidInput
 
 FOLDER = Path("data/sources")
 KNOWN = Path("data/.checksums.json")
+# Data sets are folders, parts of names in registries, and words of the commands that DVC gives to a shell.
+PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Official lists of clips, which may lie beside the clips' folder.
 LISTS = re.compile(r"(train|test)list\d+\.txt|.+_test_split\d+\.txt")
 
@@ -32,6 +34,11 @@ def main() -> None:
         names, sections = [str(name) for name in params["datasets"]], dict(params["features"])
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError, AttributeError) as problem:
         sys.exit(f"firmbound: `params.yaml` must name `datasets` and `features`; got {problem!r}.")
+    odd = [name for name in names if not re.fullmatch(PLAIN_NAME, name)]
+    if odd:
+        sys.exit(
+            f"firmbound: `datasets` must hold names of letters, digits, dots, dashes and underscores; got {odd!r}."
+        )
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names:
         section = sections.get(name)

@@ -10,6 +10,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from flows.observability import observed
+from flows.redaction import hides_secrets, redact
+
 DATA = Path("data")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 P = ParamSpec("P")
@@ -24,6 +27,11 @@ def main(stage: str) -> None:
     """Run the stage's flow for the data set named on the command line."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m flows.{stage} <dataset>")
+    with observed(stage, sys.argv[1]):
+        start(stage, sys.argv[1])
+
+
+def start(stage: str, name: str) -> None:
     logging.captureWarnings(True)
     keep_quiet_about_known_errors()
     from importlib import import_module
@@ -35,10 +43,10 @@ def main(stage: str) -> None:
 
     try:
         params = read_params()
-        dataset = check_dataset_name(params, sys.argv[1])
+        dataset = check_dataset_name(params, name)
         runner = make_task_runner(params.runner)
     except FirmboundError as problem:
-        sys.exit(f"firmbound: {problem}")
+        sys.exit(redact(f"firmbound: {problem}"))
     # The same number of threads wherever tasks run, so that results are the same to the bit.
     keep_to(share_of_cores(params.runner.workers))
     flow = getattr(import_module(f"flows.{stage}"), f"{stage}_flow")
@@ -53,7 +61,7 @@ def keep_quiet_about_known_errors() -> None:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         if isinstance(error, FirmboundError):
             record.exc_info, record.exc_text = None, None
-            record.msg, record.args = "%s", (str(error),)
+            record.msg, record.args = "%s", (redact(str(error)),)
         return True
 
     logging.getLogger("prefect.task_runs").addFilter(shorten)
@@ -71,7 +79,7 @@ def run_flow(flow: Any, *arguments: Any) -> None:
             "PREFECT_API_URL; then run again, nothing is lost."
         )
     if not state.is_completed():
-        sys.exit(f"firmbound: {flow.name} failed: {state.message}")
+        sys.exit(redact(f"firmbound: {flow.name} failed: {state.message}"))
 
 
 def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
@@ -84,7 +92,7 @@ def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
         from firmbound.errors import FirmboundError
 
         try:
-            work(*args, **kwargs)
+            hides_secrets(work)(*args, **kwargs)
         except FirmboundError as problem:
             return Failed(message=str(problem))
         except OSError as problem:

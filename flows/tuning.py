@@ -17,7 +17,8 @@ from firmbound.tandem.data import StoreSource
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
-from flows.params import SPACES, Params, check_dataset_name, read_params
+from flows.observability import observed
+from flows.params import SPACES, Params, check_dataset_name, is_space, read_params
 from flows.params_file import replace_section
 from flows.progress import progress
 from flows.runners import make_task_runner, one_core_tasks
@@ -57,7 +58,7 @@ def read_space(dataset: str, params: Params) -> SearchSpace:
     if dataset not in params.tuning.space:
         raise ParameterError(f"tuning.space.{dataset}", "name a file of params/search", "nothing")
     file = SPACES / f"{params.tuning.space[dataset]}.yaml"
-    if not file.is_file():
+    if not is_space(params.tuning.space[dataset]):
         raise ParameterError(f"tuning.space.{dataset}", "name a file of params/search", f"{file}, which is not there")
     try:
         return SearchSpace.of(yaml.safe_load(file.read_text()))
@@ -137,6 +138,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     if not 1 <= len(arguments) <= 2 or not all(number.isdecimal() for number in arguments[1:]):
         sys.exit("usage: python -m flows.tuning <dataset> [trials]")
+    with observed("tuning", arguments[0]):
+        tune(arguments)
+
+
+def tune(arguments: list[str]) -> None:
     keep_quiet_about_known_errors()
     try:
         params = read_params()

@@ -22,6 +22,8 @@ def archive_recordings(path: str | Path, name: str, *, download: bool = False) -
     >>> archive_recordings("archives", "FordA")["train"].labels
     """
     folder = Path(path)
+    if Path(name).name != name:
+        raise SourceError(f"`name` must be that of a set, without folders; got {name!r}.")
     if _find(folder, name, "TRAIN") is None and download:
         _download(folder, name)
     found = {}

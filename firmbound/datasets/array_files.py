@@ -6,10 +6,11 @@ Nothing is loaded whole: files are mapped into memory, members of a compressed .
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,11 +115,34 @@ def _mapped(file: Path, called: str = "") -> NDArray[Any]:
 def _zarr_group(place: Path) -> tuple[set[str], Callable[[str], Any]]:
     import zarr
 
+    _refuse_pickles(place)
     try:
         group = zarr.open_group(place, mode="r")
         return set(group.array_keys()), lambda name: _StoredArray(place, group[name])
     except (ValueError, KeyError, OSError, RuntimeError) as problem:
         raise SourceError(f"{place} must be a Zarr group of arrays; {problem}.") from None
+
+
+def _refuse_pickles(place: Path) -> None:
+    """Zarr's older format knows a codec that runs whatever a file says; no version of Zarr is asked to be careful."""
+    for name in (".zarray", ".zmetadata", "zarr.json"):
+        for file in place.rglob(name):
+            try:
+                described = json.loads(file.read_text())
+            except (ValueError, RecursionError, OSError):
+                continue  # Zarr says what is wrong with it
+            if any("pickle" in codec for codec in _codecs(described)):
+                raise SourceError(f"{file} asks for pickle, which can run code when it is read; save plain numbers.")
+
+
+def _codecs(tree: Any) -> Iterator[str]:
+    """Names of codecs anywhere in a description."""
+    if isinstance(tree, dict):
+        yield from (str(value) for key, value in tree.items() if key in ("id", "name", "object_codec_id"))
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for part in tree:
+            yield from _codecs(part)
 
 
 class _StoredArray:

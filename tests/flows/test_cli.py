@@ -17,7 +17,7 @@ from tests.test_architecture import ROOT
 
 pytestmark = pytest.mark.filterwarnings("default")
 NAMES = np.array(["calm", "wild"])
-COMMANDS = ["fit", "decide", "front", "stream", "drift", "register", "promote", "models"]
+COMMANDS = ["fit", "decide", "front", "stream", "drift", "register", "promote", "models", "logs", "doctor"]
 
 
 def series(seed, sequences=500):

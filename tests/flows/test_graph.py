@@ -10,7 +10,10 @@ from tests.test_architecture import ROOT, imported_modules
 PARAMS = [ROOT / "flows" / name for name in ("params.py", "sections.py", "recorded_sections.py")]
 # How and where work is done, not what: results are the same to the bit whatever runs them, as test_runners.py shows, so
 # a change here makes none of them stale.
-HOW = [ROOT / "flows" / name for name in ("cluster.py", "processes.py", "progress.py", "runners.py")]
+HOW = [
+    ROOT / "flows" / f"{name}.py"
+    for name in ("cluster", "observability", "processes", "progress", "redaction", "runners", "usage")
+]
 ALL = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # One script for all data sets, before the first flow.
 STAGES = {name: stage for name, stage in ALL.items() if name != "sources"}
