@@ -98,7 +98,7 @@ def _worker(with_gpu: bool, number: int, threads: int) -> dict[str, Any]:
 
 
 def dask_setup(worker: Any) -> None:
-    """Dask calls this in a worker that preloads this file: it logs as stages do, and keeps to its share of the cores."""
+    """Dask calls this in a worker that preloads this file: it logs as stages do and keeps to its share of cores."""
     attach()
     keep_to(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
