@@ -1,0 +1,123 @@
+// Speed against accuracy, risks, and when decisions fall: every method at the chosen cost, and the front of all costs.
+
+const NAMES = { ours: "firmbound", best: "best static threshold", optimum: "exact optimum", static: "static threshold" };
+
+function pointTold(point) {
+  const told = [
+    `${fixed(point.time, 2)} observations on average`,
+    `${percent(point.error)} wrong${point.error_se === null ? "" : ` ± ${percent(point.error_se)}`}`,
+    `pays ${withError(point.realised, point.realised_se, 3)}, believes ${fixed(point.believed, 3)}`,
+  ];
+  return point.threshold === undefined ? told : [...told, `threshold ${fixed(point.threshold, 2)}`];
+}
+
+function extent(values) {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  return known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
+}
+
+function speedAccuracy(page) {
+  const { fronts, costs } = page.data;
+  const swept = fronts[page.cost].static;
+  const front = (method) => fronts.map((found, index) => [found[method], index]).filter(([point]) => point);
+  const items = swept.map((point, place) => ({
+    key: `static-${place}`, series: "static", x: point.time, y: point.error, shape: "dot", size: 2, look: "full static",
+    title: NAMES.static, told: pointTold(point),
+  }));
+  for (const [method, shape, size, look] of [["optimum", "ring", 8, "open optimum"], ["ours", "dot", 5, "full ours"]]) {
+    for (const [point, index] of front(method)) {
+      const chosen = index === page.cost;
+      items.push({
+        key: `${method}-${index}`, series: method, x: point.time, y: point.error, shape, look, size: chosen ? size + 1 : size,
+        chosen: chosen && method === "ours", act: method === "ours" ? () => page.choose(index) : null, data: { "data-method": method, "data-at": index },
+        title: `${NAMES[method]} at cost ${costs[index]}`, told: pointTold(point),
+      });
+    }
+  }
+  const ours = fronts[page.cost].ours, [, top] = extent(items.map(({ y }) => y));
+  const line = (points) => [...points].sort((a, b) => a.time - b.time).map((point) => [point.time, point.error]);
+  return {
+    label: "Speed against accuracy: error by mean number of observations. Arrow keys walk along the points.",
+    x: axis("mean number of observations", 0, page.data.horizon),
+    y: axis("error", 0, 1.05 * top, { unit: 100, sign: " %" }),
+    lines: [{ points: line(swept), look: "static" }, { points: line(front("ours").map(([point]) => point)), look: "ours" }],
+    whiskers: ours.error_se === null ? [] : [{ x: ours.time, low: ours.error - ours.error_se, high: ours.error + ours.error_se, look: "ours" }],
+    items,
+    legend: [
+      { name: "firmbound, a point a cost", look: "full ours", shape: "dot" },
+      { name: "static thresholds", look: "static" },
+      ...(front("optimum").length ? [{ name: "exact optimum", look: "open optimum", shape: "ring" }] : []),
+    ],
+  };
+}
+
+// Risks that beliefs and labels give to each method at the chosen cost.
+function riskCurves(page) {
+  const found = page.data.fronts[page.cost];
+  const marked = ["optimum", "ours"].filter((method) => found[method]);
+  const all = [...found.static, ...marked.map((method) => found[method])];
+  const [low] = extent(all.flatMap((point) => [point.believed, point.realised]));
+  const high = Math.max(1.8 * low, ...marked.map((method) => 1.15 * found[method].realised));
+  const items = found.static.flatMap((point, place) => ["believed", "realised"].map((kind) => ({
+    key: `static-${kind}-${place}`, series: `static-${kind}`, x: point.time, y: point[kind], shape: kind === "believed" ? "dot" : "cross",
+    size: 2, look: kind === "believed" ? "full static" : "open static", title: `${NAMES.static}, ${kind}`, told: pointTold(point),
+  }))).filter(({ y }) => y <= high);
+  items.sort((a, b) => (a.series < b.series ? -1 : a.series > b.series ? 1 : 0));
+  const whiskers = [];
+  for (const method of marked) {
+    const point = found[method];
+    for (const [kind, shape] of [["believed", "dot"], ["realised", "cross"]]) {
+      const look = `${method === "optimum" || kind === "realised" ? "open" : "full"} ${method}`;
+      items.push({
+        key: `${method}-${kind}`, series: method, x: point.time, y: point[kind], shape, look, size: (method === "optimum" ? 8 : 5) - (kind === "realised" ? 1 : 0),
+        chosen: method === "ours" && kind === "realised", title: `${NAMES[method]}, ${kind} risk ${fixed(point[kind], 3)}`, told: pointTold(point),
+        data: { "data-method": method, "data-kind": kind },
+      });
+      const error = point[`${kind}_se`];
+      if (error !== null && method === "ours") whiskers.push({ x: point.time, low: point[kind] - error, high: point[kind] + error, look: method });
+    }
+  }
+  const curve = (kind) => found.static.map((point) => [point.time, point[kind]]);
+  return {
+    label: "Believed and realised risk by mean number of observations. Arrow keys walk along the points.",
+    x: axis("mean number of observations", 0, page.data.horizon),
+    y: axis("risk", 0.85 * low, high),
+    lines: [{ points: curve("believed"), look: "static" }, { points: curve("realised"), look: "static dotted" }],
+    whiskers,
+    items,
+    legend: [
+      { name: "firmbound believes", look: "full ours", shape: "dot" },
+      { name: "firmbound pays", look: "open ours", shape: "cross" },
+      { name: "static thresholds believe", look: "static" },
+      { name: "and pay", look: "static dotted" },
+      ...(found.optimum ? [{ name: "exact optimum", look: "open optimum", shape: "ring" }] : []),
+    ],
+  };
+}
+
+// Shares of sequences by the number of observations that they used.
+function hittingTimes(page, width) {
+  const found = page.data.fronts[page.cost];
+  const methods = ["ours", "best", "optimum"].filter((method) => found[method]);
+  const highest = Math.max(...methods.flatMap((method) => found[method].times.map(([, , share]) => share)));
+  const items = found.ours.times.map(([from, to, share], place) => ({
+    key: `bar-${place}`, series: "times", shape: "bar", from: from - 0.5, to: to + 0.5, x: (from + to) / 2, y: share, look: "bar ours",
+    title: from === to ? `decided after ${from}` : `decided after ${from} to ${to}`,
+    told: methods.map((method) => `${NAMES[method]}: ${percent(found[method].times[place][2], 1)}`),
+  }));
+  const outline = (times) => [[times[0][0] - 0.5, 0], ...times.flatMap(([from, to, share]) => [[from - 0.5, share], [to + 0.5, share]]), [times[times.length - 1][1] + 0.5, 0]];
+  const told = (method) => `${NAMES[method]}: ${fixed(found[method].time, 1)} ± ${fixed(found[method].spread, 1)}`;
+  const looks = { best: "static", optimum: "optimum dashed" };
+  return {
+    label: "Share of sequences by the number of observations used. Arrow keys walk along the bars.",
+    height: width > 700 ? 260 : 230,
+    x: axis("observations used", 0.5, page.data.horizon + 0.5, { count: 10, whole: true }),
+    y: axis("share of sequences", 0, 1.05 * highest, { unit: 100, sign: " %", count: 5 }),
+    lines: methods.filter((method) => method !== "ours").map((method) => ({ points: outline(found[method].times), look: looks[method] })),
+    items,
+    legend: [
+      { name: told("ours"), look: "full ours", shape: "square" },
+      ...methods.filter((method) => method !== "ours").map((method) => ({ name: told(method), look: looks[method] })),
+    ],
+  };
+}
