@@ -175,9 +175,7 @@ def _curves(rows: list[dict[str, Any]]) -> list[Section]:
 def _trajectories(rule: StoppingRule, batch: Batch, optimal: Any) -> Section:
     text = "Each line is one test sequence, coloured by its true class, drawn until the rule decides. "
     if rule.problem.classes == 2 and not rule.remembers:
-        text += (
-            "The boundary closes towards the horizon: the less time is left, the less there is to gain by waiting."
-        )
+        text += "The boundary closes towards the horizon: the less time is left, the less there is to gain by waiting."
     elif rule.remembers:
         text += "The rule looks at the past, too, so there is no one boundary to draw."
     else:

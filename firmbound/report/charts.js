@@ -25,7 +25,14 @@ function percent(value, digits = 2) {
   return value === null || value === undefined ? "unknown" : `${(100 * value).toFixed(digits)} %`;
 }
 function withError(value, error, digits) {
-  return error === null || error === undefined ? fixed(value, digits) : `${fixed(value, digits)} ± ${fixed(error, digits)}`;
+  return fixed(value, digits) + (error === null || error === undefined ? "" : ` ± ${fixed(error, digits)}`);
+}
+function times(t) {
+  return `${t} observation${t === 1 ? "" : "s"}`;
+}
+function extent(values) {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  return known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
 }
 
 // About `count` round numbers in [low, high].
@@ -33,8 +40,8 @@ function roundTicks(low, high, count) {
   const rough = (high - low) / Math.max(count, 1);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough);
-  const ticks = [];
-  for (let place = Math.ceil(low / step - 1e-9); place * step <= high + 1e-9 * step; place += 1) ticks.push(place * step);
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  const ticks = Array.from({ length: Math.max(last - first + 1, 0) }, (_, place) => (first + place) * step);
   return { ticks, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
@@ -46,13 +53,14 @@ function axis(label, low, high, { count = 6, unit = 1, sign = "", only = null, w
   return { label, low, high: top, ticks: whole ? ticks.filter((tick) => Number.isInteger(tick.at)) : ticks };
 }
 
+const outlined = (path) => svgNode("path", { class: "shape", d: path });
 const SHAPES = {
   dot: (size) => svgNode("circle", { class: "shape", r: size }),
   ring: (size) => svgNode("circle", { class: "shape", r: size }),
   square: (size) => svgNode("rect", { class: "shape", x: -size, y: -size, width: 2 * size, height: 2 * size }),
-  diamond: (size) => svgNode("path", { class: "shape", d: `M0 ${-1.3 * size}L${1.3 * size} 0L0 ${1.3 * size}L${-1.3 * size} 0Z` }),
-  triangle: (size) => svgNode("path", { class: "shape", d: `M0 ${-1.2 * size}L${1.2 * size} ${size}L${-1.2 * size} ${size}Z` }),
-  cross: (size) => svgNode("path", { class: "shape", d: `M${-size} ${-size}L${size} ${size}M${-size} ${size}L${size} ${-size}` }),
+  diamond: (size) => outlined(`M0 ${-1.3 * size}L${1.3 * size} 0L0 ${1.3 * size}L${-1.3 * size} 0Z`),
+  triangle: (size) => outlined(`M0 ${-1.2 * size}L${1.2 * size} ${size}L${-1.2 * size} ${size}Z`),
+  cross: (size) => outlined(`M${-size} ${-size}L${size} ${size}M${-size} ${size}L${size} ${-size}`),
 };
 
 // Where numbers lie on the screen, and how much room axes take.
@@ -81,11 +89,12 @@ function drawAxes(svg, spec, frame) {
       svgNode("text", { x, y: frame.bottom + 17, "text-anchor": "middle" }, [name]),
     );
   });
-  const middle = (frame.top + frame.bottom) / 2;
+  const centre = (frame.left + frame.right) / 2, middle = (frame.top + frame.bottom) / 2;
+  const turned = `translate(11 ${middle}) rotate(-90)`;
   svg.append(
     svgNode("line", { class: "axis", x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom }),
-    svgNode("text", { x: (frame.left + frame.right) / 2, y: frame.bottom + 37, "text-anchor": "middle" }, [spec.x.label]),
-    svgNode("text", { x: 0, y: 0, transform: `translate(11 ${middle}) rotate(-90)`, "text-anchor": "middle" }, [spec.y.label]),
+    svgNode("text", { x: centre, y: frame.bottom + 37, "text-anchor": "middle" }, [spec.x.label]),
+    svgNode("text", { transform: turned, "text-anchor": "middle" }, [spec.y.label]),
   );
 }
 
@@ -115,37 +124,43 @@ function drawLines(svg, spec, frame) {
   }
   for (const { x, low, high, look } of spec.whiskers || []) {
     const place = frame.across(x), [y1, y2] = [frame.up(low), frame.up(high)];
-    svg.append(svgNode("path", { class: `line ${look}`, d: `M${place} ${y1}V${y2}M${place - 4} ${y1}h8M${place - 4} ${y2}h8` }));
+    const d = `M${place} ${y1}V${y2}M${place - 4} ${y1}h8M${place - 4} ${y2}h8`;
+    svg.append(svgNode("path", { class: `line ${look}`, d }));
   }
 }
 
 function drawItem(item, frame) {
-  const attributes = { class: `item ${item.look}`, role: item.act ? "button" : "img", tabindex: -1, "data-key": item.key, ...(item.data || {}) };
-  attributes["aria-label"] = [item.title, ...item.told].join("; ");
+  const attributes = {
+    class: `item ${item.look}`, role: item.act ? "button" : "img", tabindex: -1,
+    "aria-label": [item.title, ...item.told].join("; "), "data-key": item.key, ...(item.data || {}),
+  };
   const y = Math.min(Math.max(frame.up(item.y), frame.top), frame.bottom);
   if (item.shape === "bar") {
     const [x1, x2] = [frame.across(item.from), frame.across(item.to)];
     const size = { x: x1 + 0.5, y, width: Math.max(x2 - x1 - 1, 0.5), height: Math.max(frame.bottom - y, 0) };
-    return { item, x: (x1 + x2) / 2, y, element: svgNode("g", attributes, [svgNode("rect", { class: "shape", ...size })]) };
+    const element = svgNode("g", attributes, [svgNode("rect", { class: "shape", ...size })]);
+    return { item, x: (x1 + x2) / 2, y, element };
   }
   const x = frame.across(item.x);
   const parts = [SHAPES[item.shape](item.size || 5)];
   if (item.chosen) parts.unshift(svgNode("circle", { class: "halo", r: (item.size || 5) + 5 }));
-  return { item, x, y, element: svgNode("g", { ...attributes, transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` }, parts) };
+  const transform = `translate(${x.toFixed(1)} ${y.toFixed(1)})`;
+  return { item, x, y, element: svgNode("g", { ...attributes, transform }, parts) };
 }
 
 // Lines may leave the frame; what is in it is cut to it, points are not.
 let clips = 0;
 function drawChart(spec, width) {
   const frame = frameOf(spec, width);
-  const svg = svgNode("svg", { viewBox: `0 0 ${frame.width} ${frame.height}`, role: "group", "aria-label": spec.label });
+  const viewBox = `0 0 ${frame.width} ${frame.height}`;
+  const svg = svgNode("svg", { viewBox, role: "group", "aria-label": spec.label });
   const clip = `cut-${(clips += 1)}`;
   const size = { x: frame.left, y: frame.top, width: frame.right - frame.left, height: frame.bottom - frame.top };
   const inside = svgNode("g", { "clip-path": `url(#${clip})` });
   svg.append(svgNode("defs", {}, [svgNode("clipPath", { id: clip }, [svgNode("rect", size)])]));
   drawAxes(svg, spec, frame);
   drawLines(inside, spec, frame);
-  const placed = spec.items.map((item) => drawItem(item, frame));
+  const placed = spec.items.filter(({ y }) => y !== null).map((item) => drawItem(item, frame));
   svg.append(inside, ...placed.map(({ element }) => element));
   return { svg, placed };
 }
@@ -153,8 +168,10 @@ function drawChart(spec, width) {
 function drawLegend(entries) {
   return entries.map(({ name, look, shape }) => {
     const mark = svgNode("svg", { viewBox: "0 0 26 14", class: "chart", "aria-hidden": "true" });
-    const drawn = shape ? svgNode("g", { class: `item ${look}`, transform: "translate(13 7)" }, [SHAPES[shape](4.5)]) : svgNode("path", { class: `line ${look}`, d: "M1 7H25" });
-    mark.append(svgNode("g", {}, [drawn]));
+    const drawn = shape
+      ? svgNode("g", { class: `item ${look}`, transform: "translate(13 7)" }, [SHAPES[shape](4.5)])
+      : svgNode("path", { class: `line ${look}`, d: "M1 7H25" });
+    mark.append(drawn);
     return node("li", {}, [mark, name]);
   });
 }

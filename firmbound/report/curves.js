@@ -1,6 +1,8 @@
 // Speed against accuracy, risks, and when decisions fall: every method at the chosen cost, and the front of all costs.
 
-const NAMES = { ours: "firmbound", best: "best static threshold", optimum: "exact optimum", static: "static threshold" };
+const NAMES = {
+  ours: "firmbound", best: "best static threshold", optimum: "exact optimum", static: "static threshold",
+};
 
 function pointTold(point) {
   const told = [
@@ -11,9 +13,10 @@ function pointTold(point) {
   return point.threshold === undefined ? told : [...told, `threshold ${fixed(point.threshold, 2)}`];
 }
 
-function extent(values) {
-  const known = values.filter((value) => value !== null && value !== undefined);
-  return known.length ? [Math.min(...known), Math.max(...known)] : [0, 1];
+// One standard error up and down, where it is known.
+function whisker(point, kind) {
+  const value = point[kind], error = point[`${kind}_se`];
+  return error === null ? [] : [{ x: point.time, low: value - error, high: value + error, look: "ours" }];
 }
 
 function speedAccuracy(page) {
@@ -26,22 +29,25 @@ function speedAccuracy(page) {
   }));
   for (const [method, shape, size, look] of [["optimum", "ring", 8, "open optimum"], ["ours", "dot", 5, "full ours"]]) {
     for (const [point, index] of front(method)) {
-      const chosen = index === page.cost;
+      const own = method === "ours";
       items.push({
-        key: `${method}-${index}`, series: method, x: point.time, y: point.error, shape, look, size: chosen ? size + 1 : size,
-        chosen: chosen && method === "ours", act: method === "ours" ? () => page.choose(index) : null, data: { "data-method": method, "data-at": index },
+        key: `${method}-${index}`, series: method, x: point.time, y: point.error, shape, look, size,
+        chosen: own && index === page.cost, act: own ? () => page.choose(index) : null,
         title: `${NAMES[method]} at cost ${costs[index]}`, told: pointTold(point),
       });
     }
   }
-  const ours = fronts[page.cost].ours, [, top] = extent(items.map(({ y }) => y));
+  const [, top] = extent(items.map(({ y }) => y));
   const line = (points) => [...points].sort((a, b) => a.time - b.time).map((point) => [point.time, point.error]);
   return {
     label: "Speed against accuracy: error by mean number of observations. Arrow keys walk along the points.",
     x: axis("mean number of observations", 0, page.data.horizon),
     y: axis("error", 0, 1.05 * top, { unit: 100, sign: " %" }),
-    lines: [{ points: line(swept), look: "static" }, { points: line(front("ours").map(([point]) => point)), look: "ours" }],
-    whiskers: ours.error_se === null ? [] : [{ x: ours.time, low: ours.error - ours.error_se, high: ours.error + ours.error_se, look: "ours" }],
+    lines: [
+      { points: line(swept), look: "static" },
+      { points: line(front("ours").map(([point]) => point)), look: "ours" },
+    ],
+    whiskers: whisker(fronts[page.cost].ours, "error"),
     items,
     legend: [
       { name: "firmbound, a point a cost", look: "full ours", shape: "dot" },
@@ -51,6 +57,8 @@ function speedAccuracy(page) {
   };
 }
 
+const RISK_MARKS = { believed: "dot", realised: "cross" };
+
 // Risks that beliefs and labels give to each method at the chosen cost.
 function riskCurves(page) {
   const found = page.data.fronts[page.cost];
@@ -58,23 +66,20 @@ function riskCurves(page) {
   const all = [...found.static, ...marked.map((method) => found[method])];
   const [low] = extent(all.flatMap((point) => [point.believed, point.realised]));
   const high = Math.max(1.8 * low, ...marked.map((method) => 1.15 * found[method].realised));
-  const items = found.static.flatMap((point, place) => ["believed", "realised"].map((kind) => ({
-    key: `static-${kind}-${place}`, series: `static-${kind}`, x: point.time, y: point[kind], shape: kind === "believed" ? "dot" : "cross",
-    size: 2, look: kind === "believed" ? "full static" : "open static", title: `${NAMES.static}, ${kind}`, told: pointTold(point),
+  const items = ["believed", "realised"].flatMap((kind) => found.static.map((point, place) => ({
+    key: `static-${kind}-${place}`, series: `static-${kind}`, x: point.time, y: point[kind], size: 2,
+    shape: RISK_MARKS[kind], look: `${kind === "believed" ? "full" : "open"} static`,
+    title: `${NAMES.static}, ${kind}`, told: pointTold(point),
   }))).filter(({ y }) => y <= high);
-  items.sort((a, b) => (a.series < b.series ? -1 : a.series > b.series ? 1 : 0));
-  const whiskers = [];
   for (const method of marked) {
-    const point = found[method];
-    for (const [kind, shape] of [["believed", "dot"], ["realised", "cross"]]) {
-      const look = `${method === "optimum" || kind === "realised" ? "open" : "full"} ${method}`;
+    const point = found[method], size = method === "optimum" ? 8 : 5;
+    for (const [kind, shape] of Object.entries(RISK_MARKS)) {
       items.push({
-        key: `${method}-${kind}`, series: method, x: point.time, y: point[kind], shape, look, size: (method === "optimum" ? 8 : 5) - (kind === "realised" ? 1 : 0),
-        chosen: method === "ours" && kind === "realised", title: `${NAMES[method]}, ${kind} risk ${fixed(point[kind], 3)}`, told: pointTold(point),
-        data: { "data-method": method, "data-kind": kind },
+        key: `${method}-${kind}`, series: method, x: point.time, y: point[kind], shape, size,
+        look: `${method === "ours" && kind === "believed" ? "full" : "open"} ${method}`,
+        chosen: method === "ours" && kind === "realised",
+        title: `${NAMES[method]}, ${kind} risk ${fixed(point[kind], 3)}`, told: pointTold(point),
       });
-      const error = point[`${kind}_se`];
-      if (error !== null && method === "ours") whiskers.push({ x: point.time, low: point[kind] - error, high: point[kind] + error, look: method });
     }
   }
   const curve = (kind) => found.static.map((point) => [point.time, point[kind]]);
@@ -83,7 +88,7 @@ function riskCurves(page) {
     x: axis("mean number of observations", 0, page.data.horizon),
     y: axis("risk", 0.85 * low, high),
     lines: [{ points: curve("believed"), look: "static" }, { points: curve("realised"), look: "static dotted" }],
-    whiskers,
+    whiskers: [...whisker(found.ours, "believed"), ...whisker(found.ours, "realised")],
     items,
     legend: [
       { name: "firmbound believes", look: "full ours", shape: "dot" },
@@ -95,29 +100,34 @@ function riskCurves(page) {
   };
 }
 
+// A histogram as one line.
+function outlineOf(bars) {
+  const steps = bars.flatMap(([from, to, share]) => [[from - 0.5, share], [to + 0.5, share]]);
+  return [[steps[0][0], 0], ...steps, [steps[steps.length - 1][0], 0]];
+}
+
 // Shares of sequences by the number of observations that they used.
 function hittingTimes(page, width) {
   const found = page.data.fronts[page.cost];
   const methods = ["ours", "best", "optimum"].filter((method) => found[method]);
   const highest = Math.max(...methods.flatMap((method) => found[method].times.map(([, , share]) => share)));
   const items = found.ours.times.map(([from, to, share], place) => ({
-    key: `bar-${place}`, series: "times", shape: "bar", from: from - 0.5, to: to + 0.5, x: (from + to) / 2, y: share, look: "bar ours",
-    title: from === to ? `decided after ${from}` : `decided after ${from} to ${to}`,
+    key: `bar-${place}`, series: "times", shape: "bar", from: from - 0.5, to: to + 0.5, x: (from + to) / 2, y: share,
+    look: "bar ours", title: `decided after ${from === to ? times(from) : `${from} to ${times(to)}`}`,
     told: methods.map((method) => `${NAMES[method]}: ${percent(found[method].times[place][2], 1)}`),
   }));
-  const outline = (times) => [[times[0][0] - 0.5, 0], ...times.flatMap(([from, to, share]) => [[from - 0.5, share], [to + 0.5, share]]), [times[times.length - 1][1] + 0.5, 0]];
   const told = (method) => `${NAMES[method]}: ${fixed(found[method].time, 1)} ± ${fixed(found[method].spread, 1)}`;
-  const looks = { best: "static", optimum: "optimum dashed" };
+  const rivals = methods.slice(1), looks = { best: "static", optimum: "optimum dashed" };
   return {
     label: "Share of sequences by the number of observations used. Arrow keys walk along the bars.",
     height: width > 700 ? 260 : 230,
     x: axis("observations used", 0.5, page.data.horizon + 0.5, { count: 10, whole: true }),
     y: axis("share of sequences", 0, 1.05 * highest, { unit: 100, sign: " %", count: 5 }),
-    lines: methods.filter((method) => method !== "ours").map((method) => ({ points: outline(found[method].times), look: looks[method] })),
+    lines: rivals.map((method) => ({ points: outlineOf(found[method].times), look: looks[method] })),
     items,
     legend: [
       { name: told("ours"), look: "full ours", shape: "square" },
-      ...methods.filter((method) => method !== "ours").map((method) => ({ name: told(method), look: looks[method] })),
+      ...rivals.map((method) => ({ name: told(method), look: looks[method] })),
     ],
   };
 }

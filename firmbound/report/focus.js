@@ -14,7 +14,8 @@ const tip = {
   place() {
     if (!this.anchor) return;
     const at = this.anchor.getBoundingClientRect(), own = this.element.getBoundingClientRect();
-    const left = Math.min(Math.max(at.left + at.width / 2 - own.width / 2, 6), document.documentElement.clientWidth - own.width - 6);
+    const room = document.documentElement.clientWidth - own.width - 6;
+    const left = Math.max(Math.min(at.left + at.width / 2 - own.width / 2, room), 6);
     const above = at.top - own.height - 10;
     this.element.style.left = `${left}px`;
     this.element.style.top = `${above > 4 ? above : at.bottom + 10}px`;
@@ -59,7 +60,8 @@ function makeChart(place, specOf) {
 
 // One point of a chart is reached by Tab: where one was last, else what is chosen, else the first.
 function rove(chart) {
-  const found = chart.placed.find(({ item }) => item.key === chart.current) || chart.placed.find(({ item }) => item.chosen) || chart.placed[0];
+  const last = chart.placed.find(({ item }) => item.key === chart.current);
+  const found = last || chart.placed.find(({ item }) => item.chosen) || chart.placed[0];
   chart.placed.forEach((other) => other.element.setAttribute("tabindex", other === found ? 0 : -1));
   return found;
 }
@@ -67,7 +69,8 @@ function rove(chart) {
 function nearest(chart, event) {
   const box = chart.canvas.getBoundingClientRect();
   const x = event.clientX - box.left, y = event.clientY - box.top;
-  const distance = (point) => (point.item.shape === "bar" ? Math.abs(point.x - x) : Math.hypot(point.x - x, point.y - y));
+  const rise = (point) => (point.item.shape === "bar" ? 0 : point.y - y); // a bar answers above and below its end
+  const distance = (point) => Math.hypot(point.x - x, rise(point));
   let best = null;
   for (const point of chart.placed) if (!best || distance(point) < distance(best)) best = point;
   return best && distance(best) <= NEAR ? best : null;
@@ -132,5 +135,6 @@ function step(placed, from, key) {
   if (key !== "ArrowUp" && key !== "ArrowDown") return null;
   const turn = key === "ArrowDown" ? 1 : series.length - 1;
   const other = series[(series.indexOf(from.item.series) + turn) % series.length];
-  return placed.filter(({ item }) => item.series === other).reduce((a, b) => (Math.abs(b.x - from.x) < Math.abs(a.x - from.x) ? b : a));
+  const away = (point) => Math.abs(point.x - from.x);
+  return placed.filter(({ item }) => item.series === other).reduce((a, b) => (away(b) < away(a) ? b : a));
 }

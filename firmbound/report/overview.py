@@ -84,6 +84,4 @@ def _distance(ours: Row, here: Sequence[Row]) -> Fact:
     above = ours["realised_risk"] / static["realised_risk"] - 1.0
     paid = f"{static['realised_risk']:.3f} ± {static['realised_risk_error']:.3f}"
     told = f"than the best static threshold, which pays {paid}; the exact optimum is not known"
-    return Fact(
-        "distance", "Against thresholds", f"{abs(100 * above):.1f} % {'more' if above > 0 else 'less'}", told
-    )
+    return Fact("distance", "Against thresholds", f"{abs(100 * above):.1f} % {'more' if above > 0 else 'less'}", told)

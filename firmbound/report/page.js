@@ -7,10 +7,11 @@ const charts = [];
 function choose(index) {
   page.cost = index;
   slider.value = index;
-  const cost = String(page.data.costs[index]), { ours } = page.data.fronts[index];
+  const cost = String(page.data.costs[index]);
   document.getElementById("cost-shown").value = cost;
-  slider.setAttribute("aria-valuetext", `${cost}: ${fixed(ours.time, 1)} of ${page.data.horizon} observations, ${percent(ours.error)} wrong`);
   document.querySelectorAll("[data-cost]").forEach((part) => { part.hidden = Number(part.dataset.cost) !== index; });
+  const shown = (fact) => document.querySelector(`.cards:not([hidden]) [data-fact="${fact}"] b`).textContent;
+  slider.setAttribute("aria-valuetext", `${cost}: ${shown("early")} observations, ${shown("wrong")} wrong`);
   charts.forEach((chart) => chart.draw());
   tip.place();
 }

@@ -178,5 +178,5 @@ def _interval(ends: Floats) -> list[list[Any]]:
 
 
 def _short(value: Any) -> float | None:
-    """Five digits; None for what JSON has no number for."""
-    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+    """Seven digits, so that rounding for the eye comes out as in the tables; None for what JSON has no number for."""
+    return float(f"{value:.7g}") if value is not None and math.isfinite(value) else None

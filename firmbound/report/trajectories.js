@@ -9,14 +9,16 @@ const shareOf = (odds) => 1 / (1 + Math.exp(-odds));
 
 function stateOf(sequence, cost, t) {
   const time = sequence.times[cost], now = Math.min(t, time), decided = t >= time;
-  return { now, time, decided, right: decided && sequence.said[cost] === sequence.label, height: sequence.path[now - 1] };
+  const right = decided && sequence.said[cost] === sequence.label;
+  return { now, decided, right, height: sequence.path[now - 1] };
 }
 
 // What is known of all of them after t observations, in one sentence.
 function countTold(page, t) {
   const found = page.data.sequences.map((sequence) => stateOf(sequence, page.cost, t));
   const decided = found.filter((state) => state.decided), right = decided.filter((state) => state.right).length;
-  return `After ${t} observation${t === 1 ? "" : "s"}: ${decided.length} of ${found.length} decided, ${right} right, ${decided.length - right} wrong`;
+  const judged = `${right} right, ${decided.length - right} wrong`;
+  return `After ${times(t)}: ${decided.length} of ${found.length} decided, ${judged}`;
 }
 
 function heightTold(page, sequence, state) {
@@ -29,11 +31,11 @@ function headItem(page, sequence, place, t) {
   const said = classes[sequence.said[page.cost]];
   const told = [`truth: ${classes[sequence.label]}`, `after ${state.now}: ${heightTold(page, sequence, state)}`];
   told.push(state.decided ? `decided for ${said}: ${state.right ? "right" : "wrong"}` : "still looking");
-  const shape = !state.decided ? "ring" : state.right ? "dot" : "cross";
+  const [shape, size] = !state.decided ? ["ring", 3] : state.right ? ["dot", 4] : ["cross", 5];
   return {
-    key: place, series: "sequences", x: state.now, y: state.height, shape, size: state.decided && !state.right ? 5 : state.decided ? 4 : 3,
-    look: `${shape === "dot" ? "full" : "open"} class-${sequence.label % 10}`, title: `sequence ${place + 1}`, told,
-    data: { "data-decided": state.decided, "data-time": state.now, "data-said": state.decided ? sequence.said[page.cost] : "", "data-right": state.right },
+    key: place, series: "sequences", x: state.now, y: state.height, shape, size, title: `sequence ${place + 1}`, told,
+    look: `${shape === "dot" ? "full" : "open"} class-${sequence.label % 10}`,
+    data: { "data-mark": shape, "data-time": state.now, "data-said": state.decided ? sequence.said[page.cost] : "" },
   };
 }
 
@@ -58,10 +60,11 @@ function trajectorySpec(page, player, width) {
   const { sequences, horizon, classes } = page.data;
   const boundary = page.data.boundaries[page.cost];
   const ends = (points, look) => [1, 2].map((end) => ({ points: points.map((point) => [point[0], point[end]]), look }));
-  const lines = sequences.map((sequence, place) => ({
-    points: sequence.path.slice(0, Math.min(player.t, sequence.times[page.cost])).map((height, step) => [step + 1, height]),
-    look: `path class-${sequence.label % 10}`, data: { "data-path": place },
-  }));
+  const lines = sequences.map((sequence, place) => {
+    const grown = sequence.path.slice(0, Math.min(player.t, sequence.times[page.cost]));
+    const points = grown.map((height, step) => [step + 1, height]);
+    return { points, look: `path class-${sequence.label % 10}`, data: { "data-path": place } };
+  });
   if (boundary) lines.push(...ends(boundary.fitted, "ink"));
   if (boundary && boundary.optimal) lines.push(...ends(boundary.optimal, "optimum dashed"));
   return {
@@ -72,7 +75,9 @@ function trajectorySpec(page, player, width) {
     areas: boundary ? [{ points: boundary.fitted }] : [],
     lines,
     items: sequences.map((sequence, place) => headItem(page, sequence, place, player.t)),
-    onLight: (key) => player.place.querySelectorAll("[data-path]").forEach((path) => path.classList.toggle("lit", key !== null && path.dataset.path === String(key))),
+    onLight: (key) => player.place.querySelectorAll("[data-path]").forEach((path) => {
+      path.classList.toggle("lit", path.dataset.path === String(key));
+    }),
     legend: [
       ...(classes.length <= 10 ? classes.map((name, place) => ({ name, look: `class-${place}` })) : []),
       { name: "right", look: "full ink", shape: "dot" },
@@ -95,7 +100,7 @@ function playerControls() {
 
 function makeTrajectories(place, page) {
   const controls = playerControls();
-  place.append(node("div", { class: "player" }, [controls.play, controls.back, controls.forth, controls.time, controls.told]));
+  place.append(node("div", { class: "player" }, Object.values(controls)));
   const player = { place, t: 1, last: 1, started: null };
   const chart = makeChart(place, (width) => trajectorySpec(page, player, width));
 
@@ -115,8 +120,8 @@ function makeTrajectories(place, page) {
     controls.play.textContent = "Play";
   }
   function play() {
-    const from = player.t >= player.last ? 1 : player.t, pace = Math.min(SLOWEST, Math.max(QUICKEST, PLAYED / player.last));
-    const begun = performance.now();
+    const from = player.t >= player.last ? 1 : player.t, begun = performance.now();
+    const pace = Math.min(SLOWEST, Math.max(QUICKEST, PLAYED / player.last));
     player.started = begun;
     controls.play.textContent = "Pause";
     show(from);

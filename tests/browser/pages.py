@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from firmbound.arrays import Ints
 from firmbound.datasets import GaussianProblem
 from firmbound.evaluation.boundary import continuation_interval
 from firmbound.oracle import Oracle
@@ -37,7 +38,8 @@ class Report:
 
     @property
     def costs(self) -> list[float]:
-        return self.data["costs"]
+        found: list[float] = self.data["costs"]
+        return found
 
     def ours(self, place: int) -> dict[str, Any]:
         return next(r for r in self.rows if r["method"] == "firmbound" and r["cost"] == self.costs[place])
@@ -51,7 +53,8 @@ def write_report(
     dataset: str = "toy",
     oracle: Oracle | None = None,
     names: tuple[str, ...] = (),
-    lengths: np.ndarray | None = None,
+    lengths: Ints | None = None,
+    shown: int = SHOWN,
 ) -> Report:
     """Score the rule on the problem's sequences and write its page."""
     ends = np.full(len(problem.labels), rule.problem.horizon) if lengths is None else lengths
@@ -61,9 +64,9 @@ def write_report(
         rows += score_rule(rule, oracle, evidence, evidence, labels, ends, cost, LIMITS.risk_gap_limit)
     honesty = judge_calibration(evidence, labels, ends, rule.prior, LIMITS.calibration_limit)
     honesty["risk"] = judge_risks(rows, LIMITS.risk_gap_limit, judged=True)
-    shown = Batch(labels, rule.problem.classes, evidence=evidence, lengths=ends).part(slice(SHOWN))
+    batch = Batch(labels, rule.problem.classes, evidence=evidence, lengths=ends).part(slice(shown))
     optimal = {str(cost): boundary_of(oracle, cost) for cost in rule.costs.tolist()}
-    data = page_data(rule, shown, rows, optimal, honesty, names)
+    data = page_data(rule, batch, rows, optimal, honesty, names)
     facts = {
         "classes": rule.problem.classes,
         "horizon": rule.problem.horizon,
@@ -78,11 +81,11 @@ def write_report(
         "refinement": "Evidence is as it came, not refined: asked for.",
         "warnings": alarms(honesty["risk"]),
     }
-    sections = [*make_sections(rule, shown, rows, optimal), honesty_section(honesty)]
+    sections = [*make_sections(rule, batch, rows, optimal), honesty_section(honesty)]
     told = overview_of(rule, rows, refined=False)
     file.write_text(render_page(dataset, facts, told, rows, data, sections))
     file.with_suffix(".json").write_text(json.dumps(rows))
-    return Report(file, rule, shown, rows, data)
+    return Report(file, rule, batch, rows, data)
 
 
 def boundary_of(oracle: Oracle | None, cost: float) -> list[list[float | None]] | None:
