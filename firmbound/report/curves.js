@@ -38,15 +38,11 @@ function speedAccuracy(page) {
     }
   }
   const [, top] = extent(items.map(({ y }) => y));
-  const line = (points) => [...points].sort((a, b) => a.time - b.time).map((point) => [point.time, point.error]);
   return {
     label: "Speed against accuracy: error by mean number of observations. Arrow keys walk along the points.",
     x: axis("mean number of observations", 0, page.data.horizon),
     y: axis("error", 0, 1.05 * top, { unit: 100, sign: " %" }),
-    lines: [
-      { points: line(swept), look: "static" },
-      { points: line(front("ours").map(([point]) => point)), look: "ours" },
-    ],
+    lines: [{ points: swept.map((point) => [point.time, point.error]), look: "static" }],
     whiskers: whisker(fronts[page.cost].ours, "error"),
     items,
     legend: [

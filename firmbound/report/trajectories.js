@@ -2,7 +2,8 @@
 // they are only shown.
 
 const PLAYED = 7000, QUICKEST = 50, SLOWEST = 350; // milliseconds: all of a play at most, and of one step
-const SURE = [0.2, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999];
+// Ticks of shares, those that people know best first.
+const SURE = [0.999999, 0.99999, 0.9999, 0.999, 0.99, 0.9, 0.5, 0.2, 0.95, 0.8, 0.7, 0.6, 0.4, 0.3, 0.1];
 
 const logOdds = (share) => Math.log(share / (1 - share));
 const shareOf = (odds) => 1 / (1 + Math.exp(-odds));
@@ -50,10 +51,12 @@ function heightAxis(page) {
   }
   const shown = sequences.flatMap((sequence) => sequence.path.slice(0, sequence.times[page.cost]));
   const [low, high] = extent(shown);
-  const only = SURE.filter((share) => logOdds(share) >= low - 0.3 && logOdds(share) <= high + 0.5);
-  return axis("posterior of the leading class", low - 0.3, high + 0.5, {
-    only: only.map((share) => ({ at: logOdds(share), name: `${Number((100 * share).toFixed(4))} %` })),
-  });
+  const [bottom, top] = [low - 0.3, high + 0.5], only = [];
+  for (const share of SURE) {
+    const at = logOdds(share), free = only.every((tick) => Math.abs(tick.at - at) > (top - bottom) / 12);
+    if (free && at >= bottom && at <= top) only.push({ at, name: `${Number((100 * share).toFixed(4))} %` });
+  }
+  return axis("posterior of the leading class", bottom, top, { only });
 }
 
 function trajectorySpec(page, player, width) {
