@@ -45,9 +45,11 @@ audit: setup    ## look the pinned packages up among known vulnerabilities (need
 	@$(BIN)/python -m flows.audit
 
 test: setup     ## all tests
+	@$(BIN)/python -m tests.browser.chromium
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
 
 test-fast: setup ## tests that start no server and no pipeline
+	@$(BIN)/python -m tests.browser.chromium
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m 'not pipeline'
 
 lint: setup     ## style
@@ -88,6 +90,7 @@ benchmark: setup ## measure the bars again (about three hours)
 	@$(BIN)/python -m benchmarks.real_data
 	@$(BIN)/python -m benchmarks.sampling_cost
 	@$(BIN)/python -m benchmarks.oracle_refinement
+	@$(BIN)/python -m benchmarks.report_page
 	@$(BIN)/python -m benchmarks.pipeline_times
 
 clean:          ## remove results and the environment, keep code and the DVC cache

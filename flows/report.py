@@ -13,7 +13,9 @@ from firmbound.evaluation.calibration import SATURATION
 from firmbound.memory import memory_of
 from firmbound.publishing import publish
 from firmbound.report import figures
+from firmbound.report.overview import overview_of
 from firmbound.report.page import Section, render_page
+from firmbound.report.page_data import page_data
 from firmbound.stopping_rule import StoppingRule
 from firmbound.trajectories import Batch
 from flows.evidence import choice_of, evidence_store
@@ -35,7 +37,11 @@ def report_flow(dataset: str, params: Params) -> None:
     honesty = json.loads((results / "calibration.json").read_text())
     # A shard is enough to look at; all of them are in the scores already.
     some = next(test.batches(features=False))
-    sections = [*make_sections(rule, some, rows, optimal, params.report.trajectories), honesty_section(honesty)]
+    drawn = some.part(slice(params.report.trajectories))
+    choice = choice_of(dataset)
+    sections = [*make_sections(rule, drawn, rows, optimal), honesty_section(honesty)]
+    told = overview_of(rule, rows, refined=bool(choice["refined"]))
+    data = page_data(rule, drawn, rows, optimal, honesty, test.description.names)
     facts = {
         "classes": rule.problem.classes,
         "horizon": rule.problem.horizon,
@@ -47,11 +53,11 @@ def report_flow(dataset: str, params: Params) -> None:
         "evidence": params.tandem[dataset].evidence,
         "temperature": temperature(dataset),
         "risks": overview(honesty["risk"]),
-        "refinement": refinement_told(choice_of(dataset)),
+        "refinement": refinement_told(choice),
         "warnings": warnings(dataset, honesty),
     }
     with publish(stage_folder(dataset, "report")) as folder:
-        write_report(folder, dataset, facts, rows, sections)
+        write_report(folder, render_page(dataset, facts, told, rows, data, sections), sections)
     version = log_results(dataset, params)
     get_run_logger().info("%s: registered as version %s of the model", dataset, version)
     for warning in warnings(dataset, honesty):
@@ -94,11 +100,11 @@ def honesty_section(honesty: dict[str, Any]) -> Section:
         "observations; the loss is the negative log-likelihood of the true class. Stopping can only be as good as "
         "these beliefs are honest."
     )
-    return Section("calibration", "Are beliefs honest?", text, figures.calibration(honesty))
+    return Section("calibration", "Are beliefs honest?", text, figures.calibration(honesty), charted=True)
 
 
 def middle_cost(rule: StoppingRule) -> float:
-    return float(rule.costs[len(rule.costs) // 2])
+    return float(sorted(rule.costs.tolist())[len(rule.costs) // 2])
 
 
 def doubt_at_decisions(rule: StoppingRule, batch: Batch) -> float | None:
@@ -122,60 +128,67 @@ def doubt_at_decisions(rule: StoppingRule, batch: Batch) -> float | None:
 
 
 def make_sections(
-    rule: StoppingRule, batch: Batch, rows: list[dict[str, Any]], optimal: dict[str, Any], count: int
+    rule: StoppingRule, batch: Batch, rows: list[dict[str, Any]], optimal: dict[str, Any]
 ) -> list[Section]:
-    middle = middle_cost(rule)
-    horizon = rule.problem.horizon
-    assert batch.evidence is not None
-    some = batch.part(slice(count))
-    drawn = figures.trajectories(rule, some, middle, optimal[str(middle)])
-    sections = [
-        Section(
-            "trajectories",
-            "Evidence until the decision",
-            "Each line is one test sequence, coloured by its true class, drawn until the rule decides. The boundary "
-            "closes towards the horizon: the less time is left, the less there is to gain by waiting.",
-            drawn,
-        ),
+    """Curves first, then what happens to sequences and why. batch: sequences to draw."""
+    middle, horizon = middle_cost(rule), rule.problem.horizon
+    sections = [*_curves(rows), _trajectories(rule, batch, optimal[str(middle)])]
+    surface = figures.risk_surface(rule, middle, [1, horizon // 2, horizon - 1])
+    if surface is not None:
+        text = "What the rule compares: the risk of deciding now and the risk of one more look, over all posteriors."
+        sections.append(Section("risk_surface", "Stop or go on", text, surface))
+    envelope = figures.risk_envelope(rule, middle, horizon // 2)
+    if envelope is not None:
+        text = "The same in space, in the middle of the time: what is paid is the lower of the two surfaces."
+        sections.append(Section("risk_envelope", "Two surfaces", text, envelope))
+    return sections
+
+
+def _curves(rows: list[dict[str, Any]]) -> list[Section]:
+    return [
         Section(
             "speed_accuracy",
             "Speed against accuracy",
             "Each cost gives one point of the front: dear observations buy early decisions. Lower left is better.",
             figures.speed_accuracy(rows),
+            charted=True,
         ),
         Section(
             "risk_curves",
             "Risk of each rule",
             "Static thresholds trace a curve as the threshold moves; the fitted rule should lie at or below its lowest "
-            "point. Circles are believed, crosses realised. A rule is chosen by the crosses; a long line between the "
-            "two says that beliefs are not honest.",
+            "point. Circles are believed, crosses realised. A rule is chosen by the crosses; where the two lie far "
+            "apart, beliefs are not honest.",
             figures.risk_curves(rows),
+            charted=True,
         ),
         Section(
             "hitting_times",
             "When decisions fall",
             "Share of sequences decided after each number of observations, with mean ± deviation.",
             figures.hitting_times(rows),
+            charted=True,
         ),
     ]
-    surface = figures.risk_surface(rule, middle, [1, horizon // 2, horizon - 1])
-    if surface is not None:
-        text = "What the rule compares: the risk of deciding now and the risk of one more look, over all posteriors."
-        sections.insert(1, Section("risk_surface", "Stop or go on", text, surface))
-    envelope = figures.risk_envelope(rule, middle, horizon // 2)
-    if envelope is not None:
-        text = "The same in space, in the middle of the time: what is paid is the lower of the two surfaces."
-        sections.insert(2, Section("risk_envelope", "Two surfaces", text, envelope))
-    return sections
 
 
-def write_report(
-    folder: Path, dataset: str, facts: dict[str, Any], rows: list[dict[str, Any]], sections: list[Section]
-) -> None:
+def _trajectories(rule: StoppingRule, batch: Batch, optimal: Any) -> Section:
+    text = "Each line is one test sequence, coloured by its true class, drawn until the rule decides. "
+    if rule.problem.classes == 2 and not rule.remembers:
+        text += "The boundary closes towards the horizon: the less time is left, the less there is to gain by waiting."
+    elif rule.remembers:
+        text += "The rule looks at the past, too, so there is no one boundary to draw."
+    else:
+        text += "When it decides depends on all classes and on the time left, so there is no one line to cross."
+    drawn = figures.trajectories(rule, batch, middle_cost(rule), optimal)
+    return Section("trajectories", "Evidence until the decision", text, drawn, charted=True)
+
+
+def write_report(folder: Path, page: str, sections: list[Section]) -> None:
     (folder / "figures").mkdir()
     for section in sections:
         section.figure.savefig(folder / "figures" / f"{section.name}.png", dpi=110, metadata={"Software": None})
-    (folder / "index.html").write_text(render_page(dataset, facts, rows, sections))
+    (folder / "index.html").write_text(page)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,6 @@
+import base64
+import hashlib
+import html
 import re
 from html.parser import HTMLParser
 
@@ -8,9 +11,13 @@ import firmbound
 from firmbound.baselines.static_threshold import sweep
 from firmbound.evaluation.score import score
 from firmbound.report import figures
+from firmbound.report.overview import overview_of
 from firmbound.report.page import Section, inline_svg, render_page
+from firmbound.report.page_data import page_data
 from flows.report import doubt_at_decisions
 from tests.conftest import COSTS
+
+HEIGHTS = [0.5, 1.0, 2.0]
 
 
 def rows_of(rule, problem):
@@ -26,8 +33,8 @@ def rows_of(rule, problem):
         for method, decisions, extra in [
             ("firmbound", rule.decide(problem.evidence, cost=cost), {"regret": 0.0012}),
             *[
-                ("static", d, {"chosen": i == 1, "least_believed": i == 2})
-                for i, d in enumerate(sweep(problem.evidence, [0.5, 1.0, 2.0]))
+                ("static", d, {"threshold": height, "chosen": height == 1.0, "least_believed": height == 2.0})
+                for height, d in zip(HEIGHTS, sweep(problem.evidence, HEIGHTS), strict=True)
             ],
         ]:
             counts = np.bincount(decisions.time, minlength=rule.problem.horizon + 1)[1:].tolist()
@@ -92,56 +99,92 @@ class Links(HTMLParser):
                 self.ids.append(value)
 
 
+FACTS = {
+    "classes": 2,
+    "penalty": 10.0,
+    "train": 6_000,
+    "test": 6_000,
+    "fit": {"gap": 1e-6},
+    "doubt": 0.01234,
+    "evidence": "learned",
+    "temperature": 1.25,
+    "refinement": "Evidence is as it came, not refined: asked for.",
+    "risks": "It believes 1.70 and pays 3.29.",
+    "warnings": ["beware <of> this"],
+}
+HONESTY = {
+    "reliability": {"1": {"count": [40], "confidence": [0.8], "accuracy": [0.75]}},
+    "error": [0.1],
+    "chance": [0.01],
+    "negative_log_likelihood": [0.6],
+    "limit": None,
+}
+
+
+def page_of(rule, problem, rows, **changed):
+    sections = [
+        Section("speed_accuracy", "Speed", "text & <more>", figures.speed_accuracy(rows), charted=True),
+        Section("hitting_times", "Times", "text", figures.hitting_times(rows)),
+    ]
+    data = page_data(rule, problem.rows(slice(0, 5)), rows, {}, HONESTY)
+    told = overview_of(rule, rows, refined=False)
+    return render_page("toy", FACTS | {"horizon": rule.problem.horizon} | changed, told, rows, data, sections)
+
+
 def test_the_page_needs_nothing_else_and_says_the_numbers(case):
     rule, problem = case
     rows = rows_of(rule, problem)
-    facts = {
-        "classes": 2,
-        "horizon": rule.problem.horizon,
-        "penalty": 10.0,
-        "train": 6_000,
-        "test": 6_000,
-        "fit": {"gap": 1e-6},
-        "doubt": 0.01234,
-        "evidence": "learned",
-        "temperature": 1.25,
-        "refinement": "Evidence is as it came, not refined: asked for.",
-        "risks": "It believes 1.70 and pays 3.29.",
-        "warnings": ["beware <of> this"],
-    }
-    sections = [
-        Section("speed_accuracy", "Speed", "text & <more>", figures.speed_accuracy(rows)),
-        Section("hitting_times", "Times", "text", figures.hitting_times(rows)),
-    ]
-    page = render_page("toy", facts, rows, sections)
+    page = page_of(rule, problem, rows)
     links = Links()
     links.feed(page)
     assert links.found == []
     assert len(links.ids) == len(set(links.ids))
     assert not re.search(r"@import|<script src", page)
-    first = next(row for row in rows if row["method"] == "firmbound")
-    assert f"{first['mean_time']:.1f} of {rule.problem.horizon}" in page
-    assert f"{100 * first['error_rate']:.2f} % wrong" in page
-    assert "0.120 % above the exact optimum" in page
+    for first in (row for row in rows if row["method"] == "firmbound"):
+        assert f"<b>{first['mean_time']:.1f} of {rule.problem.horizon}</b>" in page
+        assert f"<b>{100 * first['error_rate']:.2f} %</b>" in page
+        assert f"<b>{first['realised_risk']:.3f}</b>" in page
+        assert (
+            f"± {first['realised_risk_error']:.3f} for errors and observations; it believes {first['aapr']:.3f}<"
+            in page
+        )
     assert '<p id="risks">It believes 1.70 and pays 3.29.</p>' in page
-    paid = f"{first['realised_risk']:.3f} ± {first['realised_risk_error']:.3f}"
-    assert f"pays {paid}, believed {first['aapr']:.3f}</small>" in page
-    assert page.count("best static threshold</td>") == page.count("static, least believed</td>") == len(COSTS)
+    # Both tables name them at every cost: that of rivals and that of all numbers.
+    assert page.count("best static threshold</td>") == page.count("static, least believed</td>") == 2 * len(COSTS)
     for row in (row for row in rows if row["method"] == "firmbound" or row["chosen"]):
-        assert f"{row['risk_gap']:+.4f}" in page
+        assert page.count(f"{row['risk_gap']:+.4f}") >= 2
     assert "text &amp; &lt;more&gt;" in page
     assert "within 0.0001 %" in page
     assert "± 0.012" in page
     assert "divided by a temperature of 1.250" in page
     assert 'role="alert">beware &lt;of&gt; this' in page
+
+
+def test_the_page_leaves_out_what_is_not_known(two_class_rule, two_classes):
+    rows = rows_of(two_class_rule, two_classes)
     bare = {"doubt": None, "fit": {"jitter": 1e-8}, "evidence": "given", "temperature": None, "warnings": []}
-    loud = [row | {"alarm": "overconfident"} if row is first else row for row in rows]
-    assert f"{first['aapr']:.3f}: overconfident</small>" in render_page("toy", facts, loud, sections)
-    silent = render_page("toy", facts | bare, rows, sections)
-    assert "temperature" not in silent
+    silent = page_of(two_class_rule, two_classes, rows, **bare)
+    assert "temperature" not in silent[silent.index('id="behind"') :]
     assert 'role="alert"' not in silent
     assert "least possible objective" not in silent
     assert "standard deviation" not in silent
+
+
+def test_scripts_are_the_pages_own_and_no_other_may_run(two_class_rule, two_classes):
+    page = page_of(two_class_rule, two_classes, rows_of(two_class_rule, two_classes))
+    scripts = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    assert len(scripts) == 2
+    allowed = re.search(r"script-src ([^\"]+)\"", html.unescape(page)).group(1).split()
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert allowed == [f"'sha256-{digest}'" for digest in digests]
+
+
+def test_figures_that_the_page_draws_itself_are_kept_for_readers_without_scripts(two_class_rule, two_classes):
+    page = page_of(two_class_rule, two_classes, rows_of(two_class_rule, two_classes))
+    start, end = page.index('<section id="speed_accuracy">'), page.index('<section id="hitting_times">')
+    assert page[start:end].index("<noscript>") < page[start:end].index("<svg")
+    assert 'data-chart="speed_accuracy"' in page[start:end]
+    assert "<noscript>" not in page[end : page.index('<section id="rivals">')]
 
 
 def test_calibration_is_drawn_as_it_was_found():
