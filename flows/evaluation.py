@@ -28,7 +28,7 @@ from flows.evidence import choice_of, evidence_store
 from flows.held import held, stamp
 from flows.honesty import Row, is_judged, judge_calibration, judge_risks
 from flows.optimum import gaussian_behind, optimum_of
-from flows.params import GeneratedFeatures, LearnedEvidence, Params
+from flows.params import Evaluation, GeneratedFeatures, LearnedEvidence, Params
 from flows.progress import progress
 from flows.runners import work_task
 from flows.stage import main, reports_failure, stage_folder
@@ -49,9 +49,9 @@ def evaluation_flow(dataset: str, params: Params) -> None:
     costs, limits, judged = trial.rule.costs.tolist(), params.evaluation, is_judged(dataset, params)
     with progress(f"{dataset}: scoring {len(trial.labels):,} test sequences") as advance:
         oracle = work_task(solve_oracle, f"{dataset} oracle").submit(where, params)
-        static = work_task(score_static, f"{dataset} static thresholds").submit(where, params)
+        static = work_task(rows_of_thresholds, f"{dataset} static thresholds").submit(where, params)
         per_cost = [
-            work_task(score_rule, f"{dataset} cost {cost:g}").submit(where, params, oracle, cost) for cost in costs
+            work_task(rows_of_rule, f"{dataset} cost {cost:g}").submit(where, params, oracle, cost) for cost in costs
         ]
         honesty = work_task(judge_beliefs, f"{dataset} calibration").submit(
             where, params, limits.calibration_limit if judged else None
@@ -133,9 +133,16 @@ def judge_beliefs(where: Where, params: Params, limit: float | None) -> Row:
     return judge_calibration(trial.evidence, trial.labels, trial.ends, trial.rule.prior, limit)
 
 
-def score_rule(where: Where, params: Params, oracle: Oracle | None, cost: float) -> list[Row]:
+def rows_of_rule(where: Where, params: Params, oracle: Oracle | None, cost: float) -> list[Row]:
+    return score_rule(trial_of(where, params), oracle, cost, params.evaluation.risk_gap_limit)
+
+
+def rows_of_thresholds(where: Where, params: Params) -> list[Row]:
+    return score_static(trial_of(where, params), params.evaluation)
+
+
+def score_rule(trial: Trial, oracle: Oracle | None, cost: float, limit: float) -> list[Row]:
     """The fitted rule at one cost and, on the same sequences, the optimum; risks are counted with exact evidence."""
-    trial, limit = trial_of(where, params), params.evaluation.risk_gap_limit
     rule, exact = trial.rule, trial.exact
     chosen = rule.decide(trial.evidence, cost=cost, lengths=trial.ends)
     row = _row("firmbound", chosen, _score(rule, chosen, trial.evidence, trial.labels, cost), limit)
@@ -159,14 +166,13 @@ def score_rule(where: Where, params: Params, oracle: Oracle | None, cost: float)
     return [row, optimum]
 
 
-def score_static(where: Where, params: Params) -> list[Row]:
+def score_static(trial: Trial, options: Evaluation) -> list[Row]:
     """A sweep of thresholds at every cost, and those that are best on *training* data.
 
     A rule is chosen by what it pays, so the one of least realised risk is marked `chosen`; the one of least believed
     risk, `least_believed`, is there for comparisons of AAPR alone.
     """
     rows = []
-    trial, options = trial_of(where, params), params.evaluation
     rule, seen, evidence = trial.rule, trial.seen, trial.evidence
     grid = [float(a) for a in threshold_grid(seen, options.thresholds, trial.train_ends)]
     swept = sweep(evidence, grid, trial.ends)

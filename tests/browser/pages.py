@@ -16,7 +16,7 @@ from firmbound.report.page import render_page
 from firmbound.report.page_data import page_data
 from firmbound.stopping_rule import StoppingRule
 from firmbound.trajectories import Batch
-from flows.evaluation import score_rule, score_static
+from flows.evaluation import Trial, score_rule, score_static
 from flows.gate import alarms, overview
 from flows.honesty import judge_calibration, judge_risks
 from flows.params import Evaluation
@@ -59,9 +59,10 @@ def write_report(
     """Score the rule on the problem's sequences and write its page."""
     ends = np.full(len(problem.labels), rule.problem.horizon) if lengths is None else lengths
     evidence, labels = problem.evidence, problem.labels
-    rows = score_static(rule, (evidence, labels), (evidence, labels), (ends, ends), LIMITS)
+    trial = Trial(rule, evidence, labels, ends, evidence, evidence, labels, ends, names=())
+    rows = score_static(trial, LIMITS)
     for cost in rule.costs.tolist():
-        rows += score_rule(rule, oracle, evidence, evidence, labels, ends, cost, LIMITS.risk_gap_limit)
+        rows += score_rule(trial, oracle, cost, LIMITS.risk_gap_limit)
     honesty = judge_calibration(evidence, labels, ends, rule.prior, LIMITS.calibration_limit)
     honesty["risk"] = judge_risks(rows, LIMITS.risk_gap_limit, judged=True)
     batch = Batch(labels, rule.problem.classes, evidence=evidence, lengths=ends).part(slice(shown))

@@ -157,7 +157,7 @@ def test_a_cluster_started_by_hand_gives_the_same_results_and_heavy_tasks_go_to_
     for key, worker in done:
         places[key.rsplit("-", 1)[0].strip("_")].add(worker)
     assert places["fit"] == places["prepare"] == places["learn"] == {"heavy"}
-    assert places["write_shard"] == places["evidence_shard"] == places["score_rule"] == {"light"}
+    assert places["write_shard"] == places["evidence_shard"] == places["rows_of_rule"] == {"light"}
 
 
 def note_taker():
