@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 DATA = Path("data")
+# Name of the pipeline's run that started a stage; runs of its stages have it as a tag.
+RUN = "FIRMBOUND_RUN"
 P = ParamSpec("P")
 
 
@@ -55,12 +58,15 @@ def keep_quiet_about_known_errors() -> None:
 
 def run_flow(flow: Any, *arguments: Any) -> None:
     """Run to the end; a failed run ends the process with one line and exit code 1."""
-    state = flow(*arguments, return_state=True)
+    from prefect import tags
+
+    with tags(*filter(None, [os.environ.get(RUN)])):
+        state = flow(*arguments, return_state=True)
     if not state.is_completed():
         sys.exit(f"firmbound: {flow.name} failed: {state.message}")
 
 
-def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
+def reports_failure(work: Callable[P, Any]) -> Callable[P, Any]:
     """A flow body whose FirmboundError becomes a failed flow run with that message, without a traceback."""
 
     @wraps(work)
@@ -70,9 +76,8 @@ def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
         from firmbound.errors import FirmboundError
 
         try:
-            work(*args, **kwargs)
+            return work(*args, **kwargs)
         except FirmboundError as problem:
             return Failed(message=str(problem))
-        return None
 
     return body
