@@ -106,7 +106,10 @@ def serve(schedule: Schedule, addresses: Addresses) -> None:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_IGN)  # ending takes seconds, and must not be interrupted
             for service in reversed(services):
-                service.end(signal.SIGINT if service.name == "deployment" else signal.SIGTERM)
+                if service.name == "deployment":  # on SIGINT it pauses the schedule; runs are ended, not waited for
+                    service.end(signal.SIGINT, ask_children=True)
+                else:
+                    service.end()
 
 
 def start_servers(addresses: Addresses, environment: Mapping[str, str], services: list[Service]) -> None:

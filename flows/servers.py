@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -14,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from firmbound.errors import FirmboundError
 from flows.guard import guarded
@@ -54,11 +57,15 @@ class Service:
                 time.sleep(0.3)
         raise ServerError(f"the {self.name} did not answer within {START_SECONDS} s; see {self.log}")
 
-    def end(self, ask: int = signal.SIGTERM) -> None:
-        """Ask it to end, and it alone, for it ends its own; whoever is left below it after a while is killed."""
+    def end(self, ask: int = signal.SIGTERM, *, ask_children: bool = False) -> None:
+        """Ask it to end, and its children if it would wait for them; whoever is left after a while is killed."""
         below = tree(self.process.pid)
         if self.process.poll() is None:
             self.process.send_signal(ask)
+            for child in below:
+                with contextlib.suppress(psutil.Error):
+                    if ask_children and child.ppid() == self.process.pid:
+                        child.terminate()
             try:
                 self.process.wait(timeout=STOP_SECONDS)
             except subprocess.TimeoutExpired:
@@ -86,12 +93,15 @@ def start(name: str, command: list[str], environment: Mapping[str, str], *, stdo
 
 def start_prefect(port: int, environment: Mapping[str, str]) -> Service:
     command = ["prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
-    # Runs of the last month are kept; left alone, Prefect keeps all of them.
-    keep = {
+    settings = {
+        # Else pages look for the server at Prefect's usual port, wherever they came from.
+        "PREFECT_SERVER_UI_API_URL": f"http://{LOOPBACK}:{port}/api",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # Runs of the last month are kept; left alone, Prefect keeps all of them.
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
         "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(30 * 24 * 3600),
     }
-    return start("Prefect server", command, keep | dict(environment))
+    return start("Prefect server", command, settings | dict(environment))
 
 
 def start_mlflow(port: int, store: str, environment: Mapping[str, str]) -> Service:
