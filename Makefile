@@ -85,6 +85,7 @@ benchmark: setup ## measure the bars again (about three hours)
 	@$(BIN)/python -m benchmarks.real_data
 	@$(BIN)/python -m benchmarks.sampling_cost
 	@$(BIN)/python -m benchmarks.oracle_refinement
+	@$(BIN)/python -m benchmarks.served_runs
 	@$(BIN)/python -m benchmarks.pipeline_times
 
 clean:          ## remove results and the environment, keep code and the DVC cache
