@@ -79,23 +79,25 @@ def watch(clone: Path, serving: subprocess.Popen[bytes], said: Path) -> dict[str
         if serving.poll() is not None:
             raise SystemExit(f"serving ended:\n{said.read_text()}")
         time.sleep(0.5)
-        found = re.search(r"(\S+)/deployments/deployment/(\S+)[\s\S]*Ctrl-C", said.read_text())
-    prefect, deployment = found.groups()
+        found = re.search(r"(\S+)/deployments[\s\S]*Ctrl-C", said.read_text())
+    prefect = found[1]
     begin, memory = time.monotonic(), []
     runs: list[dict[str, Any]] = []
     while len(runs) < RUNS:
         time.sleep(LOOK_SECONDS)
         memory.append({"seconds": time.monotonic() - begin, "ended": len(runs), **resident(serving.pid)})
-        before, runs = len(runs), scheduled_runs(prefect, deployment)
+        before, runs = len(runs), scheduled_runs(prefect)
         if len(runs) > before:
             write_params(clone, run=len(runs))
     return {"runs": runs, "memory": memory, "resident MiB a minute": slope(memory)}
 
 
-def scheduled_runs(prefect: str, deployment: str) -> list[dict[str, Any]]:
+def scheduled_runs(prefect: str) -> list[dict[str, Any]]:
     """Scheduled runs that have ended, in the order of their times."""
-    wanted = {"deployment_id": {"any_": [deployment]}, "state": {"type": {"any_": list(ENDED)}}}
-    body = json.dumps({"flow_runs": wanted, "sort": "EXPECTED_START_TIME_ASC"}).encode()
+    wanted = {"state": {"type": {"any_": list(ENDED)}}}
+    body = json.dumps(
+        {"flow_runs": wanted, "flows": {"name": {"any_": ["pipeline"]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    ).encode()
     request = urllib.request.Request(f"{prefect}/api/flow_runs/filter", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         found = json.load(answer)

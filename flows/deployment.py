@@ -61,7 +61,7 @@ async def serve(schedule: Schedule) -> None:
     async with get_client() as client:
         await clear_up(client, deployment)
         times = [] if schedule.paused else await next_times(client, deployment)
-    print(json.dumps({"deployment": str(deployment), "next": times}), flush=True)
+    print(json.dumps({"next": times}), flush=True)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what runs print from now on belongs into the log
     await runner.start()
 

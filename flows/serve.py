@@ -144,12 +144,12 @@ def said_by(deployment: Service) -> dict[str, Any]:
 def tell(schedule: Schedule, addresses: Addresses, said: dict[str, Any]) -> None:
     zone = ZoneInfo(schedule.timezone)
     times = [f"{datetime.fromisoformat(at).astimezone(zone):%Y-%m-%d %H:%M}" for at in said["next"]]
-    pages = addresses.prefect.removesuffix("/api")
-    lines = [
-        f"runs and schedule   {pages}/deployments/deployment/{said['deployment']}",
-        f"models and metrics  {addresses.mlflow}",
-        f"next runs           {', '.join(times) or 'none: paused'} ({schedule.timezone}; cron {schedule.cron})",
-        f"logs                {os.environ['PREFECT_HOME']}",
+    lines = [  # short ones: an address that is broken in two is no link
+        f"runs      {addresses.prefect.removesuffix('/api')}/deployments",
+        f"models    {addresses.mlflow}",
+        f"schedule  {schedule.cron} ({schedule.timezone})",
+        f"next      {', '.join(times) or 'none: paused'}",
+        f"logs      {os.environ['PREFECT_HOME']}",
         "Ctrl-C ends all of it.",
     ]
     panel = Panel("\n".join(lines), title="firmbound serves the pipeline", expand=False)

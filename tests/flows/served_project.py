@@ -44,11 +44,10 @@ class Served:
     def await_panel(self) -> "Served":
         def panel() -> re.Match[str] | None:
             assert self.process.poll() is None, self.said.read_text()
-            return re.search(
-                r"(\S+)/deployments/deployment/(\S+)[\s\S]*?metrics +(\S+)[\s\S]*Ctrl-C", self.said.read_text()
-            )
+            return re.search(r"(\S+)/deployments[\s\S]*models +(\S+)[\s\S]*Ctrl-C", self.said.read_text())
 
-        self.prefect, self.deployment, self.mlflow = wait_for(panel).groups()
+        self.prefect, self.mlflow = wait_for(panel).groups()
+        self.deployment = fetch(f"{self.prefect}/api/deployments/name/pipeline/scheduled")["id"]
         return self
 
     def processes(self) -> set[psutil.Process]:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlparse
 
 import psutil
@@ -60,7 +61,7 @@ def test_kill_9_leaves_nobody_behind(killed):
     wait_for(lambda: not killed.remaining(), seconds=60)
 
 
-def test_what_was_killed_is_told_and_what_was_missed_is_let_go(killed, served):
+def test_what_was_killed_is_told(killed, served):
     crashed = [run for run in served.runs() if run["state"]["type"] == "CRASHED"]
     assert any("left behind" in run["state"]["message"] for run in crashed)
 
@@ -212,9 +213,9 @@ def test_given_servers_are_used_and_all_end_with_one(tmp_path, project):
     serving = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    said = [serving.stdout.readline() for _ in range(7)]
+    said = [serving.stdout.readline() for _ in range(8)]
     api = project.environment["PREFECT_API_URL"]
-    assert any(f"{api.removesuffix('/api')}/deployments/deployment/" in line for line in said)
+    assert any(f"{api.removesuffix('/api')}/deployments " in line for line in said)
     assert any("http://127.0.0.1:9 " in line for line in said)
     assert any("none: paused" in line for line in said)
     children = psutil.Process(serving.pid).children(recursive=True)
@@ -229,6 +230,33 @@ def test_given_servers_are_used_and_all_end_with_one(tmp_path, project):
     assert not any(child.is_running() for child in children)
     found = fetch(f"{api}/deployments/name/pipeline/scheduled")
     assert found["paused"]
+
+
+def test_times_that_went_by_are_let_go(project):
+    api = project.environment["PREFECT_API_URL"]
+    flow = fetch(f"{api}/flows/", {"name": "pipeline"})["id"]
+    deployment = fetch(f"{api}/deployments/", {"name": "cleared up", "flow_id": flow})["id"]
+    times = [datetime.now(UTC) + timedelta(hours=hours) for hours in (-1, 1)]
+    _, coming = (
+        fetch(f"{api}/deployments/{deployment}/create_flow_run", {"state": scheduled_at(time)})["id"] for time in times
+    )
+    (project.folder / "ask.py").write_text(
+        "import asyncio\n"
+        "from uuid import UUID\n"
+        "from prefect.client.orchestration import get_client\n"
+        "from flows.deployment import clear_up\n"
+        "async def main():\n"
+        "    async with get_client() as client:\n"
+        f"        await clear_up(client, UUID('{deployment}'))\n"
+        "asyncio.run(main())\n"
+    )
+    project.run("ask")
+    left = fetch(f"{api}/flow_runs/filter", {"flow_runs": {"deployment_id": {"any_": [deployment]}}})
+    assert [run["id"] for run in left] == [coming]
+
+
+def scheduled_at(time):
+    return {"type": "SCHEDULED", "state_details": {"scheduled_time": time.isoformat()}}
 
 
 def test_stages_of_a_run_have_its_name(project):
