@@ -15,7 +15,7 @@ export DVC_NO_ANALYTICS := 1
 # Prefect and MLflow take seconds to compile: let Python keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run study tune doctor audit test test-fast lint types format benchmark clean
+.PHONY: help setup run serve study tune doctor audit test test-fast lint types format benchmark clean
 
 help:           ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 run: setup      ## run the pipeline (dvc repro), then say where report, metrics and model are
 	@$(BIN)/python -m flows.pipeline
+
+serve: setup    ## scheduled runs: Prefect's and MLflow's pages and the pipeline by cron (params.yaml), until Ctrl-C
+	@exec $(BIN)/python -m flows.serve
 
 study: setup    ## rivals on the same data, repeated: table, tests and a page in data/study (resumes where it was stopped)
 	@$(BIN)/python -m flows.pipeline study
@@ -91,6 +94,7 @@ benchmark: setup ## measure the bars again (about three hours)
 	@$(BIN)/python -m benchmarks.sampling_cost
 	@$(BIN)/python -m benchmarks.oracle_refinement
 	@$(BIN)/python -m benchmarks.report_page
+	@$(BIN)/python -m benchmarks.served_runs
 	@$(BIN)/python -m benchmarks.pipeline_times
 
 clean:          ## remove results and the environment, keep code and the DVC cache

@@ -23,7 +23,7 @@ BAR = 1.6
 
 def main() -> None:
     from flows.cluster import local_cluster
-    from flows.pipeline import prefect_server
+    from flows.servers import prefect_server
 
     results: dict[str, Any] = {"data_sets": DATASETS, "bar": BAR}
     with tempfile.TemporaryDirectory() as parent:

@@ -53,7 +53,7 @@ def numbers(clone: Path) -> dict[str, bytes]:
 
 def of_a_task() -> float:
     """Median over rounds of a flow with many tasks that do nothing, on the threads runner, with a server."""
-    from flows.pipeline import prefect_server
+    from flows.servers import prefect_server
 
     with tempfile.TemporaryDirectory() as home:
         os.environ["PREFECT_HOME"] = home

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from prefect import flow, get_run_logger
+from prefect.runtime import flow_run
 
 import firmbound
 from firmbound.continuation.surface import worst_facts
@@ -24,7 +25,15 @@ from flows.sections import BoundarySection
 from flows.stage import main, reports_failure, stage_folder
 
 
-@flow(name="boundary", flow_run_name="boundary {dataset}")
+def run_name() -> str:
+    """Data set and cost grid, as a run is found by."""
+    given = flow_run.parameters
+    costs = given["params"].boundary[given["dataset"]].costs
+    grid = f"costs {min(costs):g} to {max(costs):g}" if len(costs) > 1 else f"cost {costs[0]:g}"
+    return f"boundary {given['dataset']}, {grid}"
+
+
+@flow(name="boundary", flow_run_name=run_name)
 @reports_failure
 def boundary_flow(dataset: str, params: Params) -> None:
     """Write data/<dataset>/boundary, a bundle with the fitted rule."""

@@ -35,11 +35,6 @@ BEGUN, ENDED = "stage begun", "stage ended"
 TIME_STEP = re.compile(r"\bt=(\d+)\b")
 
 
-def run_name() -> str:
-    """A name for a run of the pipeline: when it began, and something that no other has."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
-
-
 class JsonLines(logging.Handler):
     """Appends each record to the log as one line of JSON. A log that cannot be written is told once, and work goes on.
 

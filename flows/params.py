@@ -13,6 +13,7 @@ from firmbound.datasets import FeatureProblem, GeneratedProblem
 from firmbound.errors import InvalidInput, ParameterError
 from firmbound.tandem.options import check_sizes
 from flows.recorded_sections import RecordedFeatures, VideoFeatures
+from flows.schedule_section import check_schedule
 from flows.sections import SPLITS, Evaluation, GeneratedFeatures, Params, Runner
 from flows.sources import PLAIN_NAME
 from flows.study_section import GROUPS, HEADS, Study
@@ -51,6 +52,7 @@ def read_params(path: str | Path = "params.yaml") -> Params:
         raise ParameterError(str(file), "be YAML", str(problem).replace("\n", " ")) from None
     except ValidationError as problem:
         raise _explain(problem) from None
+    check_schedule(params.schedule)
     for dataset in params.datasets:
         _check_dataset(params, dataset)
     return params

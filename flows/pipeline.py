@@ -9,25 +9,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.observability import RUN, run_name
 from flows.redaction import redact
+from flows.servers import ServerError, prefect_server
 from flows.stage import stage_folder
 
 if TYPE_CHECKING:
     from flows.params import Params
 
-SERVER_START_SECONDS = 180
 DVC = [sys.executable, "-m", "dvc"]
 STUDY = "study"
 
@@ -46,23 +39,16 @@ def main() -> None:
             study_of(params)
     except FirmboundError as problem:
         sys.exit(redact(f"firmbound: {problem}"))
-    os.environ.setdefault(RUN, run_name())  # on every line that a stage of this run logs
     ensure_repository()
-    with prefect_server(), cluster_of(params):
-        # A process of its own: it has sent its last log line to the server before the server is stopped.
-        ended = subprocess.run([sys.executable, "-m", "flows.pipeline_flow", *sys.argv[1:]], check=False)
+    try:
+        with prefect_server():
+            # A process of its own: it has sent its last log line to the server before the server is stopped.
+            ended = subprocess.run([sys.executable, "-m", "flows.pipeline_flow", *sys.argv[1:]], check=False)
+    except ServerError as problem:
+        sys.exit(redact(f"firmbound: {problem}"))
     if ended.returncode:
         sys.exit(ended.returncode)
     print(study_summary() if studies else summary(params))
-
-
-def cluster_of(params: Params) -> AbstractContextManager[None]:
-    """What stages run on, where params ask for a Dask cluster: one for the whole run."""
-    if params.runner.kind != "dask":
-        return nullcontext()
-    from flows.cluster import cluster_for
-
-    return cluster_for(params.runner)
 
 
 def ensure_repository() -> None:
@@ -75,46 +61,6 @@ def ensure_repository() -> None:
         # Stores are large: link them from the cache instead of keeping two copies.
         subprocess.run([*DVC, "config", "-q", "cache.type", "hardlink,symlink,copy"], check=True)
         subprocess.run([*DVC, "config", "-q", "core.analytics", "false"], check=True)
-
-
-@contextmanager
-def prefect_server() -> Iterator[None]:
-    """One server for the whole run, on a free loopback port, stopped at the end; an address that is given is used."""
-    if os.environ.get("PREFECT_API_URL"):
-        yield
-        return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    home = Path(os.environ["PREFECT_HOME"])
-    home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    with (home / "server.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            _await(server, f"http://127.0.0.1:{port}/api/health", home / "server.log")
-            os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
-            yield
-        finally:
-            os.environ.pop("PREFECT_API_URL", None)
-            server.terminate()
-            try:
-                server.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                server.kill()
-
-
-def _await(server: subprocess.Popen[bytes], address: str, log: Path) -> None:
-    deadline = time.monotonic() + SERVER_START_SECONDS
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            sys.exit(f"firmbound: the Prefect server ended at once; see {log}")
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.3)
-    sys.exit(f"firmbound: the Prefect server did not answer within {SERVER_START_SECONDS} s; see {log}")
 
 
 def summary(params: Params) -> str:

@@ -1,51 +1,126 @@
 """The flow above the stages: what shows as one run in the Prefect UI."""
 
+import fcntl
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed
 
 from firmbound.errors import FirmboundError
-from flows.observability import observed
+from flows.observability import RUN, observed
 from flows.params import Params, read_params
 from flows.pipeline import DVC, STUDY
-from flows.results import ensure_registered
+from flows.process_tree import end, tree
+from flows.registry import Standing
+from flows.results import ensure_registered, standing
+from flows.run_page import show, verdict
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow
 from flows.stage_tracking import track_stages
+
+LOCK = Path(".dvc/tmp/firmbound.lock")
 
 
 class PipelineError(FirmboundError):
     """`dvc repro` ended with an error, which it has printed."""
 
 
-@flow(name="pipeline", flow_run_name="pipeline of {params.datasets}")
+class AnotherRun(FirmboundError):
+    """Somebody else runs the pipeline in this folder."""
+
+
+def run_name() -> str:
+    return f"pipeline {datetime.now().astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+@flow(name="pipeline", flow_run_name=run_name)
 @reports_failure
-def pipeline_flow(params: Params) -> None:
-    """Bring all stages up to date, then make sure that each data set's rule on disk is its registered champion."""
+def pipeline_flow() -> Any:
+    """Bring all stages up to date, then make sure that each data set's rule on disk is registered and was judged.
+
+    params.yaml is read when a run begins, so a deployment need not be served again after a change.
+    """
+    keep_quiet_about_known_errors()
+    params = read_params()
     try:
-        reproduce()
-    finally:  # also of stages that failed
-        track()
-    for dataset in params.datasets:
-        register.with_options(task_run_name=f"register {dataset}")(dataset, params)
+        with alone():
+            with cluster_of(params):
+                reproduce()
+            found = {
+                dataset: register.with_options(task_run_name=f"register {dataset}")(dataset, params)
+                for dataset in params.datasets
+            }
+    except AnotherRun as problem:
+        return Cancelled(message=str(problem))
+    show(found)
+    return Completed(message="; ".join(f"{dataset}: {verdict(one)}" for dataset, one in found.items()))
 
 
 @flow(name="study pipeline", flow_run_name="study of {params.study.datasets}")
 @reports_failure
 def study_pipeline_flow(params: Params) -> None:
     """Bring the study and what it needs of the stages up to date."""
-    try:
+    with alone(), cluster_of(params):
         reproduce("study/dvc.yaml")
-    finally:
-        track()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """One run at a time in a project, whoever started it; the kernel lets go of the lock, however the process ends."""
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise AnotherRun(f"skipped, since another run is under way: {file.read().strip()}") from None
+        file.truncate(0)
+        file.write(f"{flow_run.name} (process {os.getpid()})\n")
+        file.flush()
+        yield
+
+
+def cluster_of(params: Params) -> AbstractContextManager[None]:
+    """What stages run on, where params ask for a Dask cluster: one for the whole run."""
+    if params.runner.kind != "dask":
+        return nullcontext()
+    from flows.cluster import cluster_for
+
+    return cluster_for(params.runner)
 
 
 @task(name="dvc repro", cache_policy=NO_CACHE)
 def reproduce(*targets: str) -> None:
-    ended = subprocess.run([*DVC, "repro", *targets], check=False)
-    if ended.returncode:
-        raise PipelineError(f"dvc repro ended with exit code {ended.returncode}; the reason stands above")
+    # On a terminal stages draw their own progress; elsewhere we look for the reason of a failure.
+    watched = not sys.stderr.isatty()
+    os.environ[RUN] = str(flow_run.name)  # on every line that a stage of this run logs
+    command = [*DVC, "repro", *targets]
+    dvc = subprocess.Popen(command, stderr=subprocess.PIPE if watched else None, text=True)
+    reason = "the reason stands above"
+    try:
+        for line in dvc.stderr or ():
+            sys.stderr.write(line)
+            if line.startswith("firmbound: "):
+                reason = line.removeprefix("firmbound: ").strip()
+        code = dvc.wait()
+    except BaseException as stopped:
+        # The terminal's Ctrl-C was told to all of them already. Left behind, a stage would write beside the next run.
+        told = isinstance(stopped, KeyboardInterrupt)
+        end(lambda: tree(dvc.pid), ask=0 if told else signal.SIGINT)
+        raise
+    finally:
+        track()  # also of stages that failed
+    if code:
+        raise PipelineError(f"dvc repro ended with exit code {code}: {reason}")
 
 
 def track() -> None:
@@ -59,13 +134,14 @@ def track() -> None:
 
 
 @task(name="register", cache_policy=NO_CACHE)
-def register(dataset: str, params: Params) -> None:
+def register(dataset: str, params: Params) -> Standing:
     """The report stage registers what it logs; this mends a registry that was lost or replaced since."""
     get_run_logger().info("%s is version %s", dataset, ensure_registered(dataset, params))
+    return standing(dataset)
 
 
 if __name__ == "__main__":
-    chosen = study_pipeline_flow if sys.argv[1:] == [STUDY] else pipeline_flow
+    chosen, given = (study_pipeline_flow, [read_params()]) if sys.argv[1:] == [STUDY] else (pipeline_flow, [])
     with observed(chosen.name):
         keep_quiet_about_known_errors()
-        run_flow(chosen, read_params())
+        run_flow(chosen, *given)

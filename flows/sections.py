@@ -17,6 +17,7 @@ from firmbound.datasets import GeneratedProblem, autoregressive, gaussian, oscil
 from firmbound.devices import Device
 from firmbound.refinement.options import Inputs, Refine, RefinementOptions
 from flows.recorded_sections import ArchiveFeatures, ArrayFeatures, DigitsFeatures, Section, VideoFeatures
+from flows.schedule_section import Schedule
 from flows.study_section import Study
 from flows.tandem_section import Tandem
 
@@ -227,6 +228,7 @@ class Report(Section):
 class Params(Section):
     datasets: Annotated[list[str], Field(min_length=1)]
     runner: Runner
+    schedule: Schedule
     features: dict[str, Features]
     tandem: dict[str, Tandem]
     refinement: dict[str, Refinement]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
-from flows.observability import observed
+from flows.observability import RUN, observed
 from flows.redaction import hides_secrets, redact
 
 DATA = Path("data")
@@ -69,20 +70,25 @@ def keep_quiet_about_known_errors() -> None:
 
 def run_flow(flow: Any, *arguments: Any) -> None:
     """Run to the end; a failed run ends the process with one line and exit code 1."""
+    from prefect import tags
+
     try:
-        state = flow(*arguments, return_state=True)
+        with tags(*filter(None, [os.environ.get(RUN)])):
+            state = flow(*arguments, return_state=True)
     except RuntimeError as problem:
         if "Failed to reach API" not in str(problem):
             raise
         sys.exit(
-            f"firmbound: {flow.name} failed: the Prefect server does not answer ({problem}). Start it, or unset "
-            "PREFECT_API_URL; then run again, nothing is lost."
+            redact(
+                f"firmbound: {flow.name} failed: the Prefect server does not answer ({problem}). Start it, or unset "
+                "PREFECT_API_URL; then run again, nothing is lost."
+            )
         )
     if not state.is_completed():
         sys.exit(redact(f"firmbound: {flow.name} failed: {state.message}"))
 
 
-def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
+def reports_failure(work: Callable[P, Any]) -> Callable[P, Any]:
     """A flow body whose known errors become a failed flow run with their message, without a traceback."""
 
     @wraps(work)
@@ -92,13 +98,12 @@ def reports_failure(work: Callable[P, None]) -> Callable[P, Any]:
         from firmbound.errors import FirmboundError
 
         try:
-            hides_secrets(work)(*args, **kwargs)
+            return hides_secrets(work)(*args, **kwargs)
         except FirmboundError as problem:
             return Failed(message=str(problem))
         except OSError as problem:
             if problem.errno not in DISK_FULL:
                 raise
             return Failed(message=f"the disk is full ({problem}). Make room and run again: what was there still is.")
-        return None
 
     return body

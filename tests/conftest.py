@@ -18,8 +18,17 @@ settings.load_profile("firmbound")
 
 COSTS = [0.05, 0.3]
 RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class_process"]
-LONG = ["test_pipeline", "test_pipeline_recorded", "test_study", "test_early_classifier", "test_registry"]
+LONG = [
+    "test_pipeline",
+    "test_pipeline_recorded",
+    "test_serve",
+    "test_remote",
+    "test_study",
+    "test_early_classifier",
+    "test_registry",
+]
 LONG += ["test_training", "test_own_evidence", "test_oracle"]
+PROJECT = ("test_pipeline", "test_serve", "test_remote")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,7 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByProject(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return "pipeline" if "test_pipeline" in file else file
+            return "pipeline" if any(name in file for name in PROJECT) else file
 
     return ByProject(config, log)
 

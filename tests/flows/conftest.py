@@ -12,7 +12,7 @@ def project(tmp_path_factory):
     """Runs once with `python -m flows.pipeline`, in a folder without git and DVC; then keeps a server for the rest."""
     project = copy_project(tmp_path_factory.mktemp("project"))
     project.first = project.run("flows.pipeline")
-    from flows.pipeline import prefect_server
+    from flows.servers import prefect_server
 
     before = dict(os.environ)
     os.environ["PREFECT_HOME"] = str(project.folder / ".prefect")

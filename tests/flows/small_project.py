@@ -96,6 +96,7 @@ STUDY = {
 SMALL = {
     "datasets": ["tiny2", "tiny3", "learned", "spoken"],
     "runner": {"kind": "threads", "workers": 2, "address": None, "gpus": 0},
+    "schedule": {"cron": "* * * * *", "timezone": "UTC", "paused": False, "prefect_port": 0, "mlflow_port": 0},
     "features": {
         name: {
             "kind": "gaussian",

@@ -14,7 +14,7 @@ from firmbound.errors import InvalidInput
 from flows import observability
 from flows.cli import app
 from flows.log_reading import Wish, read_log, stage_runs, wanted_lines
-from flows.observability import NAME, JsonLines, append, as_line, run_name
+from flows.observability import NAME, JsonLines, append, as_line
 from flows.pipeline import prefect_server
 from tests.test_architecture import ROOT
 
@@ -183,10 +183,6 @@ def test_what_nobody_reads_is_cut():
     found = json.loads(as_line(logging.makeLogRecord({"msg": "a" * 10**6 + "end"})))
     assert len(found["message"]) < 30_000
     assert found["message"].endswith("end")
-
-
-def test_runs_have_names_of_their_own():
-    assert len({run_name() for _ in range(100)}) == 100
 
 
 def line_of(message="said", **fields):

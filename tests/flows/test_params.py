@@ -119,6 +119,24 @@ def changed(path, value):
         ("evaluation.risk_gap_limit", ..., "`evaluation.risk_gap_limit` must be given"),
         ("tuning.space", "gaussian", "tuning.space"),
         ("runner.kind", "carrier pigeon", "runner.kind"),
+        ("schedule", ..., "`schedule` must be given"),
+        ("schedule.cron", ..., "`schedule.cron` must be given"),
+        ("schedule.cron", 3, "`schedule.cron`"),
+        ("schedule.cron", "", "`schedule.cron` must have five fields"),
+        ("schedule.cron", "@daily", "`schedule.cron` must have five fields.*0 3"),
+        ("schedule.cron", "0 0 3 * * *", "`schedule.cron` must have five fields"),
+        ("schedule.cron", "60 3 * * *", "schedule.cron.*minute.*0 to 59.*'60'"),
+        ("schedule.cron", "0 3-1 * * *", "schedule.cron.*hour"),
+        ("schedule.cron", "*/0 * * * *", "schedule.cron.*minute"),
+        ("schedule.cron", "0 3 0 * *", "schedule.cron.*day of the month"),
+        ("schedule.cron", "0 3 * smarch *", "schedule.cron.*month.*smarch"),
+        ("schedule.cron", "0 3 * * 1,", "schedule.cron.*day of the week"),
+        ("schedule.cron", "0 3 30,31 2 *", "schedule.cron.*day that its months have"),
+        ("schedule.timezone", "Mars/Olympus", "schedule.timezone.*time zone.*Mars"),
+        ("schedule.timezone", "../etc", "schedule.timezone.*time zone"),
+        ("schedule.paused", "perhaps", "schedule.paused"),
+        ("schedule.prefect_port", 70_000, "schedule.prefect_port"),
+        ("schedule.mlflow_port", 4200, "schedule.mlflow_port.*differ"),
         ("datasets", [], "datasets"),
         ("datasets", ["sources"], "`datasets` must be names of folders"),
         ("datasets", ["nothing"], "`features.nothing` must be given"),
@@ -129,6 +147,23 @@ def test_each_slip_is_one_clear_line(tmp_path, path, value, message):
         read(tmp_path, changed(path, value))
     assert "\n" not in str(caught.value)
     assert re.match(r"`[^`]+` must .*; got ", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "cron",
+    ["* * * * *", "*/5 0-6/2 1,15 jan-mar,12 mon-fri", "59 23 31 12 7", "0 3 29 2 *", "0 3 31 2 sun", "  1 2  * * * "],
+)
+def test_what_we_take_for_cron_prefect_takes_too(tmp_path, cron):
+    from prefect.client.schemas.schedules import CronSchedule
+
+    schedule = read(tmp_path, changed("schedule.cron", cron)).schedule
+    assert CronSchedule(cron=schedule.cron, timezone=schedule.timezone).cron == cron
+
+
+def test_two_ports_may_both_be_any(tmp_path):
+    params = changed("schedule.prefect_port", 0)
+    params["schedule"]["mlflow_port"] = 0
+    assert read(tmp_path, params).schedule.mlflow_port == 0
 
 
 def test_a_line_has_two_classes(tmp_path):

@@ -140,7 +140,7 @@ def test_a_second_run_does_nothing(project):
 
 def test_killed_between_groups_it_goes_on_and_ends_as_it_would_have(project):
     """kill -9 once a group of the second repeat is there: only the others are made, and all is as undisturbed."""
-    from flows.pipeline import prefect_server
+    from flows.servers import prefect_server
 
     before = decisions(project)
     shutil.rmtree(project.folder / "data" / "baselines" / "tiny2")
