@@ -37,7 +37,7 @@ def mlflow_store() -> Finding:
         if urlsplit(address).scheme in ("http", "https"):
             return _answers(address, "/health", "MLFLOW_TRACKING_URI")
         return good(f"MLflow is kept at {address}, which is not looked at")
-    file = Path(address.removeprefix("sqlite:///")) if address else Path("mlflow.db")
+    file = Path(address.removeprefix("sqlite:///").partition("?")[0]) if address else Path("mlflow.db")
     if not file.exists():
         return good(f"{file} will be made by the first run")
     return _database(file)

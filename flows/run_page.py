@@ -9,6 +9,7 @@ from base64 import b64encode
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from PIL import Image
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
@@ -108,7 +109,7 @@ def small(figure: Path) -> str:
 def mlflow_address(found: Standing) -> str | None:
     """The run of a version on MLflow's page, where there is such a page."""
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
-    base = given if given.startswith(("http://", "https://")) else os.environ.get(MLFLOW_PAGE)
+    base = given if urlsplit(given).scheme in ("http", "https") else os.environ.get(MLFLOW_PAGE)
     client = connect()
     run = client.get_model_version(found.name, found.version).run_id
     if base is None or not run:

@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from rich.console import Console
@@ -30,13 +31,13 @@ from flows.params import read_params
 from flows.pipeline import ensure_repository
 from flows.schedule_section import Schedule
 from flows.servers import (
-    LOOPBACK,
     MLFLOW_PAGE,
     START_SECONDS,
     ServerError,
     Service,
     check_port_is_free,
     free_port,
+    on_loopback,
     start,
     start_mlflow,
     start_prefect,
@@ -58,13 +59,13 @@ class Addresses:
     def plan(cls, schedule: Schedule, given: Mapping[str, str]) -> Addresses:
         """Servers that are given, else ports that are free; nothing is started yet."""
         prefect, mlflow = given.get("PREFECT_API_URL"), given.get("MLFLOW_TRACKING_URI", "")
-        theirs = mlflow.startswith(("http://", "https://"))
+        theirs = urlsplit(mlflow).scheme in ("http", "https")
         prefect_port = None if prefect else _port("schedule.prefect_port", schedule.prefect_port)
         mlflow_port = None if theirs else _port("schedule.mlflow_port", schedule.mlflow_port)
         return cls(
-            prefect or f"http://{LOOPBACK}:{prefect_port}/api",
+            prefect or on_loopback(prefect_port, "/api"),
             prefect_port,
-            mlflow if theirs else f"http://{LOOPBACK}:{mlflow_port}",
+            mlflow if theirs else on_loopback(mlflow_port),
             mlflow_port,
         )
 

@@ -29,6 +29,10 @@ STOP_SECONDS = 30.0
 MLFLOW_PAGE = "FIRMBOUND_MLFLOW_PAGE"
 
 
+def on_loopback(port: int, path: str = "") -> str:
+    return f"http://127.0.0.1:{port}{path}"
+
+
 class ServerError(FirmboundError):
     """A server did not start, or ended."""
 
@@ -95,7 +99,7 @@ def start_prefect(port: int, environment: Mapping[str, str]) -> Service:
     command = ["prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
     settings = {
         # Else pages look for the server at Prefect's usual port, wherever they came from.
-        "PREFECT_SERVER_UI_API_URL": f"http://{LOOPBACK}:{port}/api",
+        "PREFECT_SERVER_UI_API_URL": on_loopback(port, "/api"),
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         # Runs of the last month are kept; left alone, Prefect keeps all of them.
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
@@ -140,8 +144,8 @@ def prefect_server() -> Iterator[None]:
     with guarded() as (environment, _):
         server = start_prefect(port, environment)
         try:
-            server.await_answer(f"http://{LOOPBACK}:{port}/api/health")
-            os.environ["PREFECT_API_URL"] = f"http://{LOOPBACK}:{port}/api"
+            server.await_answer(on_loopback(port, "/api/health"))
+            os.environ["PREFECT_API_URL"] = on_loopback(port, "/api")
             yield
         finally:
             os.environ.pop("PREFECT_API_URL", None)

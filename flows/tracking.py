@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # a stage that trains nothing needs no torch
 
 EXPERIMENT = "firmbound"
 IDENTITY = "firmbound.training"
+# So long a database that another program has locked is waited for.
+LOCK_SECONDS = 60
 
 
 def database() -> Path | None:
@@ -25,7 +27,9 @@ def database() -> Path | None:
     given = os.environ.get("MLFLOW_TRACKING_URI")
     if given is None:
         return Path.cwd() / "mlflow.db"
-    return Path(given.removeprefix("sqlite:///")).absolute() if given.startswith("sqlite:///") else None
+    if not given.startswith("sqlite:///"):
+        return None
+    return Path(given.removeprefix("sqlite:///").partition("?")[0]).absolute()
 
 
 def registry_exists() -> bool:
@@ -39,7 +43,7 @@ def connect() -> MlflowClient:
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of every table it makes
     local = "MLFLOW_TRACKING_URI" not in os.environ
     if local:
-        mlflow.set_tracking_uri(f"sqlite:///{database()}")
+        mlflow.set_tracking_uri(f"sqlite:///{database()}?timeout={LOCK_SECONDS}")
     client = MlflowClient()
     if client.get_experiment_by_name(EXPERIMENT) is None:
         try:

@@ -15,7 +15,7 @@ from flows import observability
 from flows.cli import app
 from flows.log_reading import Wish, read_log, stage_runs, wanted_lines
 from flows.observability import NAME, JsonLines, append, as_line
-from flows.pipeline import prefect_server
+from flows.servers import prefect_server
 from tests.test_architecture import ROOT
 
 FIELDS = {"time", "level", "message", "run", "stage", "dataset", "t", "task", "process", "exception", "flow_run"}

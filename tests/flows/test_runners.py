@@ -121,7 +121,7 @@ def test_a_cluster_that_does_not_answer_is_one_clear_error_and_nothing_is_lost(p
     ended = project.run("flows.boundary", "tiny2", check=False)
     assert ended.returncode == 1
     assert ended.stderr.count("\n") == 1
-    assert f"runner.address must be that of a Dask scheduler that answers; got {address}" in ended.stderr
+    assert f"`runner.address` must be that of a Dask scheduler that answers; got {address}" in ended.stderr
     assert project.results() == before
 
 
