@@ -58,14 +58,14 @@ class Addresses:
     @classmethod
     def plan(cls, schedule: Schedule, given: Mapping[str, str]) -> Addresses:
         """Servers that are given, else ports that are free; nothing is started yet."""
-        prefect, mlflow = given.get("PREFECT_API_URL"), given.get("MLFLOW_TRACKING_URI", "")
+        prefect, mlflow = given.get("PREFECT_API_URL", ""), given.get("MLFLOW_TRACKING_URI", "")
         theirs = urlsplit(mlflow).scheme in ("http", "https")
         prefect_port = None if prefect else _port("schedule.prefect_port", schedule.prefect_port)
         mlflow_port = None if theirs else _port("schedule.mlflow_port", schedule.mlflow_port)
         return cls(
-            prefect or on_loopback(prefect_port, "/api"),
+            prefect if prefect_port is None else on_loopback(prefect_port, "/api"),
             prefect_port,
-            mlflow if theirs else on_loopback(mlflow_port),
+            mlflow if mlflow_port is None else on_loopback(mlflow_port),
             mlflow_port,
         )
 
