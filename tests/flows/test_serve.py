@@ -12,6 +12,7 @@ import psutil
 import pytest
 import yaml
 
+from tests.browser.chromium import MISSING, find_chromium, launched
 from tests.flows.served_project import Served, fetch, serve_briefly, wait_for
 from tests.flows.small_project import SMALL
 from tests.test_architecture import ROOT
@@ -78,6 +79,31 @@ def test_a_scheduled_run_appears_and_completes(served):
     assert run["name"].startswith("pipeline 2")
     for dataset in SMALL["datasets"]:
         assert f"{dataset}: champion version" in run["state"]["message"]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    program = find_chromium()
+    if program is None:
+        pytest.skip(MISSING)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("of", "path", "words"),
+    [
+        ("prefect", "/deployments", ["scheduled", "pipeline"]),
+        ("prefect", "/runs", ["boundary tiny2"]),
+        ("mlflow", "/#/models", ["firmbound-tiny2", "champion"]),
+    ],
+)
+def test_the_pages_of_both_servers_show_it(served, chromium, of, path, words):
+    """In a real browser: deployment, stage runs and champion are where a person looks for them."""
+    with launched(chromium) as browser:
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.goto(getattr(served, of) + path)
+        for word in words:
+            page.get_by_text(word).first.wait_for(timeout=60_000)
 
 
 def test_the_page_shows_what_was_found(served, project):
