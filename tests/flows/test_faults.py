@@ -14,7 +14,6 @@ import pytest
 
 from flows.registry import FINGERPRINT
 from tests.flows.small_project import champion
-from tests.flows.test_pipeline import mlflow_client
 from tests.flows.test_runners import cluster_by_hand, results_of, with_runner
 
 __all__ = ["with_runner"]
@@ -47,35 +46,39 @@ def test_killed_between_backward_steps_it_goes_on_from_the_last(project, undistu
     assert not steps.exists()
 
 
-@pytest.mark.parametrize("moment", ["run", "artifacts", "model"])
-def test_killed_while_registering_no_half_model_is_ever_seen(project, undisturbed, moment):
-    """A registry that lost this data set: killed at three moments of registering, then run again."""
-    client = mlflow_client(project)
-    kept = {name: (project.folder / name) for name in ("mlflow.db", "mlartifacts")}
-    for name, path in kept.items():
-        path.rename(path.with_name(f"{name}.kept"))
+@pytest.fixture
+def new_registry(project, tmp_path):
+    """A registry that knows nothing yet. Yields its client."""
+    from mlflow import MlflowClient
+
+    address = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    project.environment["MLFLOW_TRACKING_URI"] = address
     try:
-        project.kill_once("report", "tiny3", lambda: at_moment(project, moment))
-        for version in versions(project, client):
-            assert version.tags.get(FINGERPRINT)
-            champion_of(project, version).predict  # noqa: B018  # what is registered can be loaded
-        project.run("flows.report", "tiny3")
-        found = versions(project, client)
-        assert len(found) == 1
-        assert champion(project, "tiny3") is not None
+        yield MlflowClient(tracking_uri=address, registry_uri=address)
     finally:
-        for name, path in kept.items():
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-            path.with_name(f"{name}.kept").rename(path)
+        del project.environment["MLFLOW_TRACKING_URI"]
+        shutil.rmtree(project.folder / "mlruns", ignore_errors=True)
 
 
-def at_moment(project, moment):
-    artifacts = project.folder / "mlartifacts"
+@pytest.mark.parametrize("moment", ["run", "artifacts", "model"])
+def test_killed_while_registering_no_half_model_is_ever_seen(project, undisturbed, new_registry, tmp_path, moment):
+    """Killed at three moments of registering, then run again: one version, with a name for what it is, that works."""
+    project.kill_once("report", "tiny3", lambda: at_moment(project, tmp_path / "mlflow.db", moment))
+    for version in versions(new_registry):
+        assert version.tags.get(FINGERPRINT)
+        assert load(new_registry, version) is not None
+    project.run("flows.report", "tiny3")
+    (found,) = versions(new_registry)
+    assert new_registry.get_model_version_by_alias(found.name, "champion").version == found.version
+    assert load(new_registry, found) is not None
+
+
+def at_moment(project, database, moment):
+    artifacts = project.folder / "mlruns"
     if moment == "model":
         return artifacts.rglob("MLmodel")
     if moment == "artifacts":
         return artifacts.rglob("index.html")
-    database = project.folder / "mlflow.db"
     if not database.exists():
         return []
     try:
@@ -85,16 +88,14 @@ def at_moment(project, moment):
         return []
 
 
-def versions(project, client):
+def versions(client):
+    return client.search_model_versions("name = 'firmbound-tiny3'")
+
+
+def load(client, version):
     import mlflow
 
-    mlflow.set_tracking_uri(f"sqlite:///{project.folder / 'mlflow.db'}")
-    return mlflow.MlflowClient().search_model_versions("name = 'firmbound-tiny3'")
-
-
-def champion_of(project, version):
-    import mlflow
-
+    mlflow.set_tracking_uri(client.tracking_uri)
     return mlflow.pyfunc.load_model(f"models:/{version.name}/{version.version}")
 
 
@@ -107,9 +108,9 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(project, undisturbed):
     data.rename(kept)
     data.mkdir()
     try:
-        size = sum(-(-path.stat().st_size // PAGE) * PAGE + PAGE for path in kept.rglob("*"))
+        size = sum(-(-path.stat().st_size // PAGE) * PAGE for path in kept.rglob("*") if path.is_file())
         script = (
-            f"mount -t tmpfs -o size={size + 50 * PAGE} tmpfs {data} && cp -r {kept}/. {data} && "
+            f"mount -t tmpfs -o size={size + 8 * PAGE} tmpfs {data} && cp -r {kept}/. {data} && "
             f"{sys.executable} -m flows.tandem tiny3; code=$?; ls -A {data}; exit $code"
         )
         ended = subprocess.run(
