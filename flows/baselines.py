@@ -35,6 +35,7 @@ FILES = (
     "recorded_sections",
     "rival_search",
     "sections",
+    "spaces",
     "stored_scaling",
     "study_section",
     "tandem_section",

@@ -35,8 +35,10 @@ def main() -> None:
     studies = sys.argv[1:] == [STUDY]
     try:
         params = read_params()
-        if studies:
-            study_of(params)
+        if studies and study_of(params).search is not None:
+            from flows.rival_search import spaces_of
+
+            spaces_of(params)  # a slip in there is told now, not when the first search begins
     except FirmboundError as problem:
         sys.exit(redact(f"firmbound: {problem}"))
     ensure_repository()

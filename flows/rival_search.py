@@ -7,12 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from firmbound.errors import InvalidInput, ParameterError
 from firmbound.publishing import whole_file
 from flows.outcomes import SEARCHED, read_searched
 from flows.params import SPACES, Params, study_of
+from flows.spaces import read_space
 
 # Of a data set's folder: what a search goes on with.
 TRIALS = "trials"
@@ -51,11 +49,8 @@ def spaces_of(params: Params) -> Any:
     from firmbound.study.rival_spaces import RivalSpaces
 
     file = space_file(params)
-    assert file is not None  # nobody searches otherwise
-    try:
-        return RivalSpaces.of(yaml.safe_load(file.read_text()))
-    except (yaml.YAMLError, InvalidInput) as problem:
-        raise ParameterError(str(file), "be a search space", str(problem).replace("\n", " ")) from None
+    assert file is not None  # nobody asks otherwise
+    return read_space(file, RivalSpaces.of)
 
 
 def tuned_options(folder: Path) -> dict[str, dict[str, Any]]:

@@ -8,10 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import optuna
-import yaml
 from prefect import flow, get_run_logger
 
-from firmbound.errors import FirmboundError, InvalidInput, ParameterError
+from firmbound.errors import FirmboundError, ParameterError
 from firmbound.store import TrajectoryStore
 from firmbound.tandem.data import StoreSource
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
@@ -22,6 +21,7 @@ from flows.params import SPACES, Params, check_dataset_name, is_space, read_para
 from flows.params_file import replace_section
 from flows.progress import progress
 from flows.runners import make_task_runner, one_core_tasks
+from flows.spaces import read_space
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
 from flows.stored_scaling import scaling_of
 from flows.tracking import TrainingRun, connect, unfinished_runs
@@ -35,7 +35,7 @@ class TuningError(FirmboundError):
 @reports_failure
 def tuning_flow(dataset: str, params: Params, trials: int | None = None) -> None:
     """Run trials until there are enough, then write the best options into params.yaml."""
-    space = read_space(dataset, params)
+    space = space_of(dataset, params)
     space = space if trials is None else replace(space, trials=trials)
     train, validation = open_sources(dataset)
     check_sources(train, validation, train.store.description.classes, NetworkOptions(), TrainingOptions(batch=1))
@@ -54,16 +54,13 @@ def tuning_flow(dataset: str, params: Params, trials: int | None = None) -> None
     write_best(dataset, study, space, train.horizon)
 
 
-def read_space(dataset: str, params: Params) -> SearchSpace:
+def space_of(dataset: str, params: Params) -> SearchSpace:
     if dataset not in params.tuning.space:
         raise ParameterError(f"tuning.space.{dataset}", "name a file of params/search", "nothing")
     file = SPACES / f"{params.tuning.space[dataset]}.yaml"
     if not is_space(params.tuning.space[dataset]):
         raise ParameterError(f"tuning.space.{dataset}", "name a file of params/search", f"{file}, which is not there")
-    try:
-        return SearchSpace.of(yaml.safe_load(file.read_text()))
-    except (yaml.YAMLError, InvalidInput) as problem:
-        raise ParameterError(str(file), "be a search space", str(problem).replace("\n", " ")) from None
+    return read_space(file, SearchSpace.of)
 
 
 def open_sources(dataset: str) -> tuple[StoreSource, StoreSource]:

@@ -171,12 +171,15 @@ def test_killed_between_groups_it_goes_on_and_ends_as_it_would_have(project):
         ({"leave_out": ["earlyest"]}, "study.leave_out"),
         ({"costs": [0.1, 0.1]}, "study.costs"),
         ({"search": "nowhere"}, "study.search"),
+        ({"search": "broken"}, "params/search/broken.yaml"),
         ({"rivals": ["tiny3"]}, "study.rivals"),
         ({"networks": NETWORKS | {"channels": 30}}, "study.networks.channels"),
     ],
 )
 def test_an_impossible_study_is_refused_with_one_line(project, change, word):
     params = project.params()
+    broken = project.folder / "params" / "search" / "broken.yaml"
+    broken.write_text("trials: many\n")
     try:
         project.write(params | {"study": params["study"] | change})
         ended = project.run("flows.pipeline", "study", check=False)
@@ -185,3 +188,4 @@ def test_an_impossible_study_is_refused_with_one_line(project, change, word):
         assert "Traceback" not in ended.stderr
     finally:
         project.write(params)
+        broken.unlink()
