@@ -66,7 +66,7 @@ format: setup   ## rewrite the code in house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-benchmark: setup ## measure the bars again (about three hours)
+benchmark: setup ## measure the bars again (many hours)
 	@$(BIN)/python -m benchmarks.excess_risk
 	@$(BIN)/python -m benchmarks.solver_speed
 	@$(BIN)/python -m benchmarks.front
@@ -95,6 +95,9 @@ benchmark: setup ## measure the bars again (about three hours)
 	@$(BIN)/python -m benchmarks.oracle_refinement
 	@$(BIN)/python -m benchmarks.report_page
 	@$(BIN)/python -m benchmarks.served_runs
+	@$(BIN)/python -m benchmarks.prefect_overhead
+	@$(BIN)/python -m benchmarks.dask_scaling
+	@$(BIN)/python -m benchmarks.random_kills
 	@$(BIN)/python -m benchmarks.pipeline_times
 
 clean:          ## remove results and the environment, keep code and the DVC cache

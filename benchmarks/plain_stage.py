@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -52,9 +53,11 @@ def instead_of_prefect() -> None:
             "task": lambda **_: PlainTask,
             "Task": PlainTask,
             "get_run_logger": lambda: logging.getLogger("firmbound"),
+            "tags": lambda *_: nullcontext(),
         },
         "prefect.cache_policies": {"NO_CACHE": None},
         "prefect.futures": {"PrefectFuture": Future},
+        "prefect.runtime": {"flow_run": None},
         "prefect.states": {"Failed": lambda message: PlainState(message, completed=False)},
         "prefect.task_runners": {
             "TaskRunner": list,  # anything that can be written with brackets

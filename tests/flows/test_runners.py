@@ -17,6 +17,8 @@ from flows.cluster import slot_of
 from flows.params import Runner, read_params
 from tests.flows.small_project import SMALL
 
+# Evidence of the smallest data set would take ten times as much.
+LARGEST_MESSAGE = 30_000
 STAGES = ("features", "tandem", "refinement", "boundary", "evaluation")
 
 
@@ -154,8 +156,9 @@ def test_a_cluster_started_by_hand_gives_the_same_results_and_heavy_tasks_go_to_
             done = client.run_on_scheduler(tell)
     assert results_of(project, datasets) == wanted
     places = defaultdict(set)
-    for key, worker in done:
+    for key, worker, size in done:
         places[key.rsplit("-", 1)[0].strip("_")].add(worker)
+        assert size < LARGEST_MESSAGE, key  # paths travel, arrays do not
     assert places["fit"] == places["prepare"] == places["learn"] == {"heavy"}
     assert places["write_shard"] == places["evidence_shard"] == places["rows_of_rule"] == {"light"}
 
@@ -168,6 +171,7 @@ def note_taker():
 
     def begin(dask_scheduler):
         from distributed.diagnostics.plugin import SchedulerPlugin
+        from distributed.protocol.pickle import dumps
 
         class Notes(SchedulerPlugin):
             def __init__(self):
@@ -175,7 +179,8 @@ def note_taker():
 
             def transition(self, key, start, finish, *args, worker=None, **kwargs):
                 if start == "processing" and finish == "memory":
-                    self.done.append((str(key), dask_scheduler.workers[worker].name))
+                    size = len(dumps(dask_scheduler.tasks[key].run_spec))
+                    self.done.append((str(key), dask_scheduler.workers[worker].name, size))
 
         dask_scheduler.add_plugin(Notes(), name="notes")
 
