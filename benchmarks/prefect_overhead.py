@@ -40,7 +40,7 @@ def main() -> None:
 def without_prefect(graph: Path) -> None:
     graph.write_text(
         graph.read_text()
-        .replace("python -m flows.", "python -m benchmarks.plain_stage ")
+        .replace("python -m flows ", "python -m benchmarks.plain_stage ")
         .replace("benchmarks.plain_stage sources", "flows.sources")
     )
 

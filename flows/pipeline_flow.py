@@ -26,6 +26,7 @@ from flows.results import ensure_registered, standing
 from flows.run_page import show, verdict
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow
 from flows.stage_tracking import track_stages
+from flows.warm import warm_stages
 
 LOCK = Path(".dvc/tmp/firmbound.lock")
 
@@ -53,7 +54,7 @@ def pipeline_flow() -> Any:
     params = read_params()
     try:
         with alone():
-            with cluster_of(params):
+            with cluster_of(params), warm_stages():
                 reproduce()
             found = {
                 dataset: register.with_options(task_run_name=f"register {dataset}")(dataset, params)
@@ -69,7 +70,7 @@ def pipeline_flow() -> Any:
 @reports_failure
 def study_pipeline_flow(params: Params) -> None:
     """Bring the study and what it needs of the stages up to date."""
-    with alone(), cluster_of(params):
+    with alone(), cluster_of(params), warm_stages():
         reproduce("study/dvc.yaml")
 
 

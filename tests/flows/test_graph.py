@@ -74,7 +74,7 @@ def test_every_listed_dependency_exists_and_is_used(stage):
 @pytest.mark.parametrize("stage", STAGES)
 def test_stage_flow_folder_and_section_share_a_name(stage):
     body = STAGES[stage]["do"]
-    assert body["cmd"] == f".venv/bin/python -m flows.{stage} ${{item}}"
+    assert body["cmd"] == f".venv/bin/python -m flows {stage} ${{item}}"
     outs = [*body.get("outs", []), *body.get("metrics", []), *body.get("plots", [])]
     for out in outs:
         ((path, options),) = out.items()
@@ -108,7 +108,7 @@ def test_the_study_lists_what_it_imports_and_keeps_its_results(body, script):
         if file.name != "version.py":
             assert any(file == dep or dep in file.parents for dep in deps), f"{script} misses {file}"
     assert body["wdir"] == ".."
-    assert body["cmd"].startswith(f".venv/bin/python -m flows.{script}")
+    assert body["cmd"].startswith(f".venv/bin/python -m flows {script}")
     ((_, options),) = body["outs"][0].items()
     assert options["persist"] is True
 
