@@ -64,7 +64,10 @@ GRACE_SECONDS = 10
 
 @contextmanager
 def warm_stages() -> Iterator[None]:
-    """While this lasts, `python -m flows` hands its work over to forks of a warm process."""
+    """While this lasts, `python -m flows` hands its work over to forks of a warm process; one that is there is used."""
+    if os.environ.get(WARM):
+        yield
+        return
     with TemporaryDirectory(prefix="firmbound-") as folder:
         address = str(Path(folder) / "warm")
         command = [sys.executable, "-m", "flows.warm", address]
@@ -156,7 +159,7 @@ def take_over(message: bytes, streams: list[int]) -> None:
         os.close(stream)
     os.chdir(wanted["folder"])
     os.environ.clear()
-    os.environ.update({name: value for name, value in wanted["environment"].items() if name != WARM})
+    os.environ.update(wanted["environment"])
     time.tzset()
     run_here(wanted["module"], wanted["arguments"])
 

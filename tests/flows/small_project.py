@@ -16,6 +16,7 @@ import numpy as np
 import yaml
 
 from firmbound.store import TrajectoryStore
+from flows.warm import WARM
 from tests.test_architecture import ROOT
 
 DECISION = {"penalty": 10.0, "costs": [0.1, 0.5], "delay": None, "fit_on": "train", "device": "auto", "seed": 0}
@@ -211,30 +212,27 @@ class Project:
         self.folder = folder
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT", "MLFLOW", "GIT"))}
         self.environment["DVC_NO_ANALYTICS"] = "1"
-        self.python = folder / ".venv" / "bin" / "python"
-        self.python.parent.mkdir(parents=True)
-        self.use(sys.executable)
-
-    def use(self, *command: str | Path) -> None:
-        """What the project's own `python` is."""
-        self.python.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n')
-        self.python.chmod(0o755)
+        python = folder / ".venv" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+        python.chmod(0o755)
 
     @contextmanager
     def warm(self) -> Iterator[None]:
-        """From now on the project's `python` has imported what stages need; see warm_start."""
+        """From now on stages are forks of a process that has imported what they need; see flows/warm.py."""
         address = self.folder / ".venv" / "warm"
-        start = Path(__file__).with_name("warm_start.py")
-        command = [sys.executable, start, "serve", address]
-        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE) as server:
+        command = [sys.executable, "-m", "flows.warm", str(address)]
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdin=subprocess.PIPE) as server:
+            assert server.stdin is not None
+            while not address.exists():
+                assert server.poll() is None
+                time.sleep(0.01)
+            self.environment[WARM] = str(address)
             try:
-                assert server.stdout is not None
-                assert server.stdout.readline() == b"ready\n"
-                self.use(sys.executable, "-S", start, "ask", address)
                 yield
             finally:
-                self.use(sys.executable)
-                server.terminate()
+                self.environment.pop(WARM, None)
+                server.stdin.close()
 
     def params(self) -> dict:
         return yaml.safe_load((self.folder / "params.yaml").read_text())
@@ -244,10 +242,14 @@ class Project:
         (self.folder / "params.yaml").write_text(yaml.safe_dump(plain))
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        # DVC is not among what is imported already: it starts quickly.
-        python = sys.executable if command[0] == "dvc" else self.python
+        module, *arguments = command
+        start = ["flows", module.removeprefix("flows.")] if module.startswith("flows.") else [module]
         ended = subprocess.run(
-            [python, "-m", *command], cwd=self.folder, env=self.environment, capture_output=True, text=True
+            [sys.executable, "-m", *start, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
         )
         if check:
             assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import yaml
 
+from flows.warm import WARM
 from tests.browser.chromium import MISSING, find_chromium, launched
 from tests.flows.served_project import Served, fetch, serve_briefly, wait_for
 from tests.flows.small_project import SMALL
@@ -28,11 +29,10 @@ def home(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(project):
-    """The project with Python as it is: of a warm one, stages are no children of whoever started them."""
-    kept = project.python.read_text()
-    project.use(sys.executable)
+    """The project without the tests' own warm process, whose forks are no children of whoever asked for them."""
+    kept = project.environment.pop(WARM)
     yield project
-    project.python.write_text(kept)
+    project.environment[WARM] = kept
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +287,7 @@ def scheduled_at(time):
 
 def test_stages_of_a_run_have_its_name(project):
     environment = project.environment | {"FIRMBOUND_RUN": "pipeline of a test"}
-    command = [project.python, "-m", "flows.boundary", "tiny2"]
+    command = [sys.executable, "-m", "flows", "boundary", "tiny2"]
     subprocess.run(command, cwd=project.folder, env=environment, check=True, capture_output=True)
     wanted = {"flow_runs": {"tags": {"all_": ["pipeline of a test"]}}}
     (run,) = fetch(f"{project.environment['PREFECT_API_URL']}/flow_runs/filter", wanted)
