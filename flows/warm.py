@@ -140,7 +140,7 @@ def import_packages() -> None:
 def keep(stage: int, request: socket.socket) -> int:
     """Wait for the stage and tell how it ended. If whoever asked is gone, end it: nobody may write beside his heirs."""
     ended = os.pidfd_open(stage)
-    if ended not in select.select([ended, request], [], [])[0]:
+    if ended not in select.select([ended, request.fileno()], [], [])[0]:
         os.kill(stage, signal.SIGTERM)
         if not select.select([ended], [], [], GRACE_SECONDS)[0]:
             os.kill(stage, signal.SIGKILL)
