@@ -52,6 +52,8 @@ def induce(
     later: Step | None = None
     while len(surfaces) < horizon - 1 and (found := kept.find(horizon - 1 - len(surfaces))) is not None:
         surfaces[horizon - 1 - len(surfaces)], later = found.surface, found
+    if later is not None and not later.minimum.is_there():  # a later step was damaged: nothing can be built on these
+        surfaces, later = {}, None
     missing = range(horizon - 1 - len(surfaces), 0, -1)
     material = _material(evidence_at, prior, problem, fitter, lengths, kept) if missing else None
     prepared: dict[int, Handle[PreparedFit]] = {

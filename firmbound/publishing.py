@@ -68,7 +68,7 @@ def publish(target: str | Path, *, resume: str | None = None) -> Iterator[Path]:
 def whole_file(target: str | Path) -> Iterator[TextIO]:
     """Yield a text file beside `target` that takes its name when the block ends without an error."""
     target = Path(target)
-    partial = target.with_name(f".{target.name}{PARTIAL}")
+    partial = _own_partial(target)
     try:
         with partial.open("w", newline="") as file:
             yield file
@@ -83,8 +83,7 @@ def whole_array(target: str | Path, array: NDArray[Any]) -> None:
     """Write an array to a file that is there as a whole, or not at all."""
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Two may write the same at once, as when a scheduler believes that the first is lost.
-    partial = target.with_name(f".{target.name}.{os.getpid()}-{get_ident()}{PARTIAL}")
+    partial = _own_partial(target)
     try:
         with partial.open("wb") as file:
             np.save(file, array, allow_pickle=False)
@@ -93,6 +92,11 @@ def whole_array(target: str | Path, array: NDArray[Any]) -> None:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _own_partial(target: Path) -> Path:
+    """Two may write the same at once, as when a scheduler believes that the first is lost."""
+    return target.with_name(f".{target.name}.{os.getpid()}-{get_ident()}{PARTIAL}")
 
 
 def _is_of(partial: Path, work: str) -> bool:

@@ -19,6 +19,8 @@ class Place(Protocol):
 
     def read(self) -> NDArray[Any]: ...
 
+    def is_there(self) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Step:
@@ -54,6 +56,9 @@ class _Held:
 
     def read(self) -> NDArray[Any]:
         return self.array
+
+    def is_there(self) -> bool:
+        return True
 
 
 class InMemory:

@@ -38,22 +38,16 @@ class OnDisk:
         return Step(surface, place)
 
     def find(self, t: int) -> Step | None:
-        """None where the step is of no use: it is not there, is damaged, or nothing can be built on it."""
-        surface, minimum = self._read_surface(t), File(self.folder / f"minimum-{t}.npy")
-        if surface is None or not (minimum.path.is_file() or self._read_surface(t - 1)):
+        """None where the step is not there, or damaged."""
+        try:
+            header, arrays = read_bundle(self._surface(t), kind=KIND)
+            return Step(SURFACES[header["surface"]](**arrays), File(self.folder / f"minimum-{t}.npy"))
+        except (BundleError, KeyError, TypeError, ValueError):
             return None
-        return Step(surface, minimum)
 
     def finished(self) -> list[int]:
         """Steps that were kept, whole or damaged since."""
         return [int(found.name.partition("-")[2]) for found in self.folder.glob("surface-*")]
-
-    def _read_surface(self, t: int) -> RiskSurface | None:
-        try:
-            header, arrays = read_bundle(self._surface(t), kind=KIND)
-            return SURFACES[header["surface"]](**arrays)
-        except (BundleError, KeyError, TypeError, ValueError):
-            return None
 
     def forget_minimum(self, t: int) -> None:
         (self.folder / f"minimum-{t}.npy").unlink(missing_ok=True)
@@ -69,3 +63,6 @@ class File:
     def read(self) -> NDArray[Any]:
         found: NDArray[Any] = np.load(self.path, allow_pickle=False)
         return found
+
+    def is_there(self) -> bool:
+        return self.path.is_file()

@@ -29,6 +29,7 @@ from flows.study_section import GROUPS, ON_EVIDENCE, SEARCHED_RIVALS
 FILES = (
     "baselines",
     "contests",
+    "held",
     "optimum",
     "outcomes",
     "params",

@@ -4,7 +4,6 @@ The files lie in data/<dataset>/.clips/<work> until the stage has written its st
 """
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from prefect import get_run_logger
 
 from firmbound.arrays import Ints
 from firmbound.datasets.recordings import SourceError
+from firmbound.publishing import whole_array
 from flows.held import held
 from flows.params import VideoFeatures
 from flows.processes import share_of_cores
@@ -119,7 +119,7 @@ def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path, th
     from firmbound.datasets.clips import BrokenClip, FrameOptions, read_frames
 
     options = FrameOptions(frames=section.frames, every=section.every, resize=section.resize, crop=section.crop)
-    backbone = _backbone(section, threads)
+    backbone = _backbone(section, threads, folder.name)
     broken = set()
     for clip in clips:
         try:
@@ -132,19 +132,13 @@ def extract_some(section: VideoFeatures, clips: Iterable[Path], folder: Path, th
             continue
         except BackboneError as problem:
             raise SourceError(f"{clip}: {problem}") from None
-        target = folder / file_name(clip)
-        partial = target.with_suffix(".partial")
-        with partial.open("wb") as file:
-            np.save(file, features)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
+        whole_array(folder / file_name(clip), features)
     return broken
 
 
 @held
-def _backbone(section: VideoFeatures, threads: int) -> "Backbone":
-    """One for all tasks of a process."""
+def _backbone(section: VideoFeatures, threads: int, work: str) -> "Backbone":
+    """One for all tasks of a process. work: tells files of weights apart."""
     import torch
 
     from firmbound.datasets.backbones import load_backbone

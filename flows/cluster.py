@@ -27,6 +27,7 @@ from flows.runners import CLUSTER_ADDRESS, HEAVY
 
 LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 20
+NO_WORKERS = "300s"
 
 
 class SlotRunner(DaskTaskRunner):  # type: ignore[misc]  # of a package without types
@@ -76,6 +77,8 @@ def slot_of(tags: Iterable[str], declared: set[str]) -> dict[str, int]:
 def local_cluster(workers: int, gpus: int = 0) -> SpecCluster:
     """So many worker processes on this machine; the first ones have a GPU each. A worker that dies is started again."""
     threads = share_of_cores(workers)
+    # A task that no worker can do is a failure after a while, not a wait for ever.
+    dask.config.set({"distributed.scheduler.no-workers-timeout": NO_WORKERS})
     return SpecCluster(
         workers={
             f"worker-{number}": {"cls": Nanny, "options": _worker(number < gpus, number, threads)}

@@ -14,9 +14,11 @@ from firmbound.continuation.convex import ConvexOptions
 from firmbound.continuation.gaussian_process import ProcessOptions
 from firmbound.costs import DecisionProblem
 from firmbound.oracle import Oracle
+from firmbound.publishing import WORK
 from firmbound.store import TrajectoryStore
 from firmbound.study.contest import Contest
 from firmbound.trajectories import Batch
+from flows.held import held
 from flows.optimum import gaussian_behind, optimum_of
 from flows.outcomes import has_evidence, load_evidence, save_evidence
 from flows.params import SPLITS, GeneratedFeatures, LearnedEvidence, Params, study_of
@@ -149,15 +151,16 @@ def how_to_find_optimum(dataset: str, params: Params, problem: DecisionProblem) 
     return lambda: optimum_of(drawn, problem)
 
 
-HELD: dict[Path, Contest] = {}
-
-
 def held_contest(dataset: str, params: Params, repeat: int, folder: Path) -> Contest:
     """A process keeps the last repeat that it worked on: the next group is mostly of the same."""
-    if folder not in HELD:
-        HELD.clear()
-        HELD[folder] = contest_of(dataset, params, repeat, folder)
-    return HELD[folder]
+    work = folder.parent / WORK
+    return _held_contest(dataset, params, repeat, folder, work.read_text() if work.is_file() else "")
+
+
+@held
+def _held_contest(dataset: str, params: Params, repeat: int, folder: Path, work: str) -> Contest:
+    """work: names sequences, settings and code, so that a process which outlives a study knows the next one's."""
+    return contest_of(dataset, params, repeat, folder)
 
 
 def field_options(dataset: str, params: Params, sequences: int, tuned: Mapping[str, Mapping[str, Any]]) -> FieldOptions:

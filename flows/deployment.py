@@ -1,6 +1,6 @@
 """The pipeline's deployment: scheduled by params.yaml, served from here. `make serve` starts this beside the servers.
 
-python -m flows.deployment      needs PREFECT_API_URL; says in one line of JSON what is scheduled, then serves
+python -m flows.deployment <name>    needs PREFECT_API_URL; says in one line of JSON what is scheduled, then serves
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from flows.params import read_params
 from flows.pipeline_flow import pipeline_flow
 from flows.schedule_section import Schedule
 
-NAME = "scheduled"
 SCHEDULED_WITHIN_SECONDS = 60
 SHOWN = 3
 # A run that comes while another is under way says so and ends; more than two need not be there for that.
@@ -41,19 +40,19 @@ class NothingScheduled(FirmboundError):
 def main() -> None:
     try:
         schedule = read_params().schedule
-        asyncio.run(serve(schedule))
+        asyncio.run(serve(schedule, sys.argv[1]))
     except FirmboundError as problem:
         sys.exit(f"firmbound: {problem}")
     except KeyboardInterrupt:
         pass
 
 
-async def serve(schedule: Schedule) -> None:
+async def serve(schedule: Schedule, name: str) -> None:
     """Until somebody interrupts. The schedule is paused then, so nothing gathers while nobody serves."""
-    runner = Runner(name=NAME, limit=RUNS_AT_ONCE, pause_on_shutdown=True)
+    runner = Runner(name=name, limit=RUNS_AT_ONCE, pause_on_shutdown=True)
     deployment = await runner.aadd_flow(
         pipeline_flow,
-        name=NAME,
+        name=name,
         schedule=Cron(schedule.cron, timezone=schedule.timezone),
         paused=schedule.paused,
         description="dvc repro, then register each data set's classifier and let it challenge the champion.",

@@ -18,6 +18,7 @@ from firmbound.study.experiments import Row
 from flows.observability import observed
 from flows.params import Params, read_params, study_of
 from flows.progress import progress
+from flows.redaction import redact
 from flows.runners import make_task_runner, one_core_tasks
 from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
 from flows.study_section import Experiments
@@ -86,9 +87,10 @@ def _start(flow: Any) -> None:
     try:
         params = read_params()
         study_of(params)
+        runner = make_task_runner(params.runner)
     except FirmboundError as problem:
-        sys.exit(f"firmbound: {problem}")
-    run_flow(flow.with_options(task_runner=make_task_runner(params.runner)), params)
+        sys.exit(redact(f"firmbound: {problem}"))
+    run_flow(flow.with_options(task_runner=runner), params)
 
 
 if __name__ == "__main__":

@@ -177,8 +177,9 @@ def observed(stage: str, dataset: str | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         result = "interrupted"
         raise
-    except BaseException:
-        result, problem = "failed", traceback.format_exc()
+    except BaseException as ended:
+        told_to_end = type(ended).__name__ == "TerminationSignal"  # what Prefect makes of SIGTERM
+        result, problem = ("interrupted", None) if told_to_end else ("failed", traceback.format_exc())
         raise
     finally:
         level = logging.INFO if result == "completed" else logging.ERROR

@@ -43,14 +43,24 @@ def main() -> None:
         sys.exit(redact(f"firmbound: {problem}"))
     ensure_repository()
     try:
-        with prefect_server():
+        with prefect_server() as environment:
             # A process of its own: it has sent its last log line to the server before the server is stopped.
-            ended = subprocess.run([sys.executable, "-m", "flows.pipeline_flow", *sys.argv[1:]], check=False)
+            command = [sys.executable, "-m", "flows.pipeline_flow", *sys.argv[1:]]
+            code = wait_for(subprocess.Popen(command, env=environment))
     except ServerError as problem:
         sys.exit(redact(f"firmbound: {problem}"))
-    if ended.returncode:
-        sys.exit(ended.returncode)
+    if code:
+        sys.exit(code)
     print(study_summary() if studies else summary(params))
+
+
+def wait_for(flow: subprocess.Popen[bytes]) -> int:
+    """Its exit code. The terminal's Ctrl-C is told to it too, and it ends in order; so we wait all the same."""
+    while True:
+        try:
+            return flow.wait()
+        except KeyboardInterrupt:
+            continue
 
 
 def ensure_repository() -> None:

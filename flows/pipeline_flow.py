@@ -17,10 +17,11 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
 from firmbound.errors import FirmboundError
-from flows.observability import RUN, observed
+from flows.observability import RUN, attach, observed
 from flows.params import Params, read_params
 from flows.pipeline import DVC, STUDY
 from flows.process_tree import end, tree
+from flows.redaction import hides_secrets, redact
 from flows.registry import Standing
 from flows.results import ensure_registered, standing
 from flows.run_page import show, verdict
@@ -50,6 +51,7 @@ def pipeline_flow() -> Any:
 
     params.yaml is read when a run begins, so a deployment need not be served again after a change.
     """
+    attach()
     keep_quiet_about_known_errors()
     params = read_params()
     try:
@@ -62,7 +64,10 @@ def pipeline_flow() -> Any:
             }
     except AnotherRun as problem:
         return Cancelled(message=str(problem))
-    show(found)
+    try:
+        show(found)
+    except Exception as problem:  # all is registered; a page that lacks its tables is no failure
+        get_run_logger().warning("the run's page could not be made: %s", redact(str(problem)))
     return Completed(message="; ".join(f"{dataset}: {verdict(one)}" for dataset, one in found.items()))
 
 
@@ -100,6 +105,7 @@ def cluster_of(params: Params) -> AbstractContextManager[None]:
 
 
 @task(name="dvc repro", cache_policy=NO_CACHE)
+@hides_secrets
 def reproduce(*targets: str) -> None:
     # On a terminal stages draw their own progress; elsewhere we look for the reason of a failure.
     watched = not sys.stderr.isatty()
@@ -135,6 +141,7 @@ def track() -> None:
 
 
 @task(name="register", cache_policy=NO_CACHE)
+@hides_secrets
 def register(dataset: str, params: Params) -> Standing:
     """The report stage registers what it logs; this mends a registry that was lost or replaced since."""
     get_run_logger().info("%s is version %s", dataset, ensure_registered(dataset, params))

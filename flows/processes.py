@@ -70,6 +70,16 @@ def keep_to(cores: int) -> None:
         sys.modules["torch"].set_num_threads(cores)
 
 
+def on_one_core(work: Callable[..., R], *arguments: Any) -> R:
+    """For a process that has more cores at other times."""
+    before = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    keep_to(1)
+    try:
+        return work(*arguments)
+    finally:
+        keep_to(before)
+
+
 def in_process(pool: ProcessPoolExecutor, work: Callable[..., R], *arguments: Any) -> R:
     """The result of `work`, which one of the processes runs."""
     try:

@@ -106,10 +106,16 @@ def small(figure: Path) -> str:
     return f"data:image/png;base64,{b64encode(written.getvalue()).decode()}"
 
 
+def without_userinfo(address: str) -> str:
+    """Everybody who sees a page sees its links."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 def mlflow_address(found: Standing) -> str | None:
     """The run of a version on MLflow's page, where there is such a page."""
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
-    base = given if urlsplit(given).scheme in ("http", "https") else os.environ.get(MLFLOW_PAGE)
+    base = without_userinfo(given) if urlsplit(given).scheme in ("http", "https") else os.environ.get(MLFLOW_PAGE)
     client = connect()
     run = client.get_model_version(found.name, found.version).run_id
     if base is None or not run:

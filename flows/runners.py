@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
@@ -16,11 +17,14 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from firmbound.schedule import Handle
+from flows.observability import DATASET, RUN, STAGE
 from flows.params import Runner
-from flows.processes import begin, in_process, processes, share_of_cores
+from flows.processes import begin, in_process, keep_to, on_one_core, processes, share_of_cores
 from flows.redaction import hides_secrets
 
+P = ParamSpec("P")
 R = TypeVar("R")
+THREADS = "OMP_NUM_THREADS"
 # Of tasks that a GPU makes faster: training, solvers, backbones. The tag shows in the UI.
 HEAVY = "gpu"
 # A cluster that was started for a whole run of the pipeline.
@@ -44,13 +48,27 @@ def make_task_runner(runner: Runner) -> TaskRunner[Any]:
 def work_task(work: Callable[..., R], name: str, *, heavy: bool = False) -> Task[..., R]:
     """`work` as a Prefect task. DVC is the only cache, so Prefect keeps no results; arithmetic is never retried."""
     return Task(
-        hides_secrets(work),
+        hides_secrets(as_in_the_stage(work)),
         name=getattr(work, "__name__", name).strip("_"),
         task_run_name=name,
         tags={HEAVY} if heavy else None,
         cache_policy=NO_CACHE,
         persist_result=False,
     )
+
+
+def as_in_the_stage(work: Callable[P, R]) -> Callable[P, R]:
+    """Wherever it runs, work is logged under the stage that it is of, and its arithmetic has as many threads."""
+    known = {name: os.environ[name] for name in (RUN, STAGE, DATASET, THREADS) if name in os.environ}
+
+    @wraps(work)
+    def body(*args: P.args, **kwargs: P.kwargs) -> R:
+        if os.environ.get(THREADS) != known.get(THREADS, os.environ.get(THREADS)):
+            keep_to(int(known[THREADS]))
+        os.environ.update(known)
+        return work(*args, **kwargs)
+
+    return body
 
 
 class PrefectSchedule:
@@ -71,7 +89,7 @@ Submit = Callable[..., PrefectFuture[Any]]
 def one_core_tasks(runner: Runner) -> Iterator[Submit]:
     """Yield `submit(name, work, *arguments)`: tasks that run in processes of one core each, whatever the runner."""
     if runner.kind != "threads":
-        yield lambda name, work, *arguments: work_task(work, name, heavy=True).submit(*arguments)
+        yield lambda name, work, *arguments: work_task(on_one_core, name, heavy=True).submit(work, *arguments)
         return
     with processes(runner.workers) as pool:
         yield lambda name, work, *arguments: work_task(in_process, name).submit(pool, work, *arguments)

@@ -6,10 +6,12 @@ python -m flows.serve     Prefect's server, MLflow's page and the pipeline's dep
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +31,7 @@ from firmbound.errors import FirmboundError
 from flows.guard import guarded
 from flows.params import read_params
 from flows.pipeline import ensure_repository
+from flows.redaction import redact
 from flows.schedule_section import Schedule
 from flows.servers import (
     MLFLOW_PAGE,
@@ -94,7 +97,9 @@ def serve(schedule: Schedule, addresses: Addresses) -> None:
         environment |= {"PREFECT_API_URL": addresses.prefect, MLFLOW_PAGE: addresses.mlflow}
         try:
             start_servers(addresses, environment, services)
-            deployment = start("deployment", ["flows.deployment"], environment, stdout=subprocess.PIPE)
+            deployment = start(
+                "deployment", ["flows.deployment", deployment_name(addresses)], environment, stdout=subprocess.PIPE
+            )
             services.append(deployment)
             tell(schedule, addresses, said_by(deployment))
             while True:
@@ -111,6 +116,13 @@ def serve(schedule: Schedule, addresses: Addresses) -> None:
                     service.end(signal.SIGINT, ask_children=True)
                 else:
                     service.end()
+
+
+def deployment_name(addresses: Addresses) -> str:
+    """On a server that others share, each folder has a deployment of its own: whoever ends must not pause the rest."""
+    if addresses.prefect_port is not None:
+        return "scheduled"
+    return f"scheduled {socket.gethostname()} {hashlib.sha256(str(Path.cwd()).encode()).hexdigest()[:8]}"
 
 
 def start_servers(addresses: Addresses, environment: Mapping[str, str], services: list[Service]) -> None:
@@ -153,7 +165,7 @@ def tell(schedule: Schedule, addresses: Addresses, said: dict[str, Any]) -> None
         f"logs      {os.environ['PREFECT_HOME']}",
         "Ctrl-C ends all of it.",
     ]
-    panel = Panel("\n".join(lines), title="firmbound serves the pipeline", expand=False)
+    panel = Panel(redact("\n".join(lines)), title="firmbound serves the pipeline", expand=False)
     Console(width=None if sys.stdout.isatty() else 160).print(panel, markup=False, highlight=False)
     sys.stdout.flush()
 

@@ -135,10 +135,13 @@ def check_port_is_free(name: str, port: int) -> None:
 
 
 @contextmanager
-def prefect_server() -> Iterator[None]:
-    """One server for the whole run, on a free loopback port, stopped at the end; an address that is given is used."""
+def prefect_server() -> Iterator[dict[str, str]]:
+    """One server for the whole run, on a free loopback port, stopped at the end; an address that is given is used.
+
+    Yields the environment of processes that end with the run, also if it is killed.
+    """
     if os.environ.get("PREFECT_API_URL"):
-        yield
+        yield dict(os.environ)
         return
     port = free_port()
     with guarded() as (environment, _):
@@ -146,7 +149,7 @@ def prefect_server() -> Iterator[None]:
         try:
             server.await_answer(on_loopback(port, "/api/health"))
             os.environ["PREFECT_API_URL"] = on_loopback(port, "/api")
-            yield
+            yield environment | {"PREFECT_API_URL": on_loopback(port, "/api")}
         finally:
             os.environ.pop("PREFECT_API_URL", None)
             server.end()

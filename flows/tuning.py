@@ -20,6 +20,7 @@ from flows.observability import observed
 from flows.params import SPACES, Params, check_dataset_name, is_space, read_params
 from flows.params_file import replace_section
 from flows.progress import progress
+from flows.redaction import redact
 from flows.runners import make_task_runner, one_core_tasks
 from flows.spaces import read_space
 from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
@@ -144,10 +145,11 @@ def tune(arguments: list[str]) -> None:
     try:
         params = read_params()
         dataset = check_dataset_name(params, arguments[0])
+        runner = make_task_runner(params.runner)
     except FirmboundError as problem:
-        sys.exit(f"firmbound: {problem}")
+        sys.exit(redact(f"firmbound: {problem}"))
     trials = int(arguments[1]) if len(arguments) == 2 else None
-    run_flow(tuning_flow.with_options(task_runner=make_task_runner(params.runner)), dataset, params, trials)
+    run_flow(tuning_flow.with_options(task_runner=runner), dataset, params, trials)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ PACKAGES = (
     "yaml",
     "zarr",
 )
-LARGEST = 1 << 20  # bytes of a request: the environment is the most of it
+LARGEST = 1 << 20  # bytes that are read at once
 GRACE_SECONDS = 10
 
 
@@ -96,7 +96,8 @@ def hand_over(module: str, arguments: list[str]) -> int | None:
             request.connect(address)
         except OSError:
             return None
-        socket.send_fds(request, [json.dumps(wanted).encode()], [0, 1, 2])
+        message = memoryview(json.dumps(wanted).encode() + b"\n")
+        request.sendall(message[socket.send_fds(request, [message], [0, 1, 2]) :])
         said = request.recv(16)
     return int(said) if said else 1
 
@@ -117,6 +118,8 @@ def serve(address: str) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         listener.close()
         message, streams, _, _ = socket.recv_fds(request, LARGEST, 3)
+        while not message.endswith(b"\n") and (more := request.recv(LARGEST)):  # one call brings some 30 KB
+            message += more
         stage = os.fork()
         if stage:
             os._exit(keep(stage, request))
@@ -124,6 +127,8 @@ def serve(address: str) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         take_over(message, streams)
         return
+    with contextlib.suppress(ChildProcessError):  # as children are not counted, this waits for all keepers
+        os.waitpid(-1, 0)
     os._exit(0)
 
 

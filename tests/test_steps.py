@@ -83,12 +83,13 @@ def test_a_finished_induction_is_read_and_not_done_again(tmp_path):
     assert again.done == []
 
 
-def test_a_damaged_step_is_made_again(tmp_path):
+@pytest.mark.parametrize("last", [4, 3, 2])
+def test_a_damaged_step_is_made_again(tmp_path, last):
     case = next(cases())
     first = fit(*case, steps=OnDisk(tmp_path))
     with pytest.raises(Stopped):
-        fit(*case, schedule=EndsAt("fit t=3"), steps=OnDisk(tmp_path / "other"))
-    file = tmp_path / "other" / "surface-4" / "arrays.safetensors"
+        fit(*case, schedule=EndsAt(f"fit t={last - 1}"), steps=OnDisk(tmp_path / "other"))
+    file = tmp_path / "other" / f"surface-{last}" / "arrays.safetensors"
     file.write_bytes(file.read_bytes()[:-8])
     again = EndsAt()
     same(first, fit(*case, schedule=again, steps=OnDisk(tmp_path / "other")))

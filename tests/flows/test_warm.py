@@ -72,6 +72,13 @@ def test_it_is_as_if_started_plainly_but_what_is_large_is_there(project, warm):
     assert plain.stdout.replace("false", "true", 1) == forked.stdout  # torch has been imported
 
 
+def test_a_large_environment_arrives_whole(project, warm):
+    large = {f"LARGE_{number}": "x" * 50_000 for number in range(8)}
+    ended = start(project, "say", "5", PROBE="after all of it", **large)
+    assert ended.returncode == 5
+    assert "after all of it" in ended.stdout
+
+
 def test_an_error_is_told_and_ends_with_code_one(project, warm):
     ended = start(project, "raise", "0")
     assert ended.returncode == 1
