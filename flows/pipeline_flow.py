@@ -56,8 +56,7 @@ def pipeline_flow() -> Any:
     params = read_params()
     try:
         with alone():
-            with cluster_of(params), warm_stages():
-                reproduce()
+            bring_up_to_date(params)
             found = {
                 dataset: register.with_options(task_run_name=f"register {dataset}")(dataset, params)
                 for dataset in params.datasets
@@ -75,8 +74,17 @@ def pipeline_flow() -> Any:
 @reports_failure
 def study_pipeline_flow(params: Params) -> None:
     """Bring the study and what it needs of the stages up to date."""
-    with alone(), cluster_of(params), warm_stages():
-        reproduce("study/dvc.yaml")
+    with alone():
+        bring_up_to_date(params, "study/dvc.yaml")
+
+
+def bring_up_to_date(params: Params, *targets: str) -> None:
+    """Run what is stale, on what params ask for; what stages used is kept, also of those that failed."""
+    try:
+        with cluster_of(params), warm_stages():
+            reproduce(*targets)
+    finally:
+        track()
 
 
 @contextmanager
@@ -124,8 +132,6 @@ def reproduce(*targets: str) -> None:
         told = isinstance(stopped, KeyboardInterrupt)
         end(lambda: tree(dvc.pid), ask=0 if told else signal.SIGINT)
         raise
-    finally:
-        track()  # also of stages that failed
     if code:
         raise PipelineError(f"dvc repro ended with exit code {code}: {reason}")
 

@@ -10,7 +10,7 @@ import pytest
 import firmbound
 from firmbound.baselines.static_threshold import StaticThreshold, sweep, threshold_grid
 from firmbound.evaluation.risk import believed_risk, realised_risk
-from flows.evaluation import score_rule, score_static, write_results
+from flows.evaluation import Trial, score_rule, score_static, write_results
 from flows.gate import alarms, overview, refusal
 from flows.honesty import judge_calibration, judge_risks
 from flows.params import Evaluation
@@ -39,10 +39,12 @@ class Judged:
         ends = (np.full(4_000, 12),) * 2
         evidence, labels = self.test.evidence, self.test.labels
         self.rows = []
+        trial = Trial(
+            self.rule, evidence, labels, ends[1], None, self.train.evidence, self.train.labels, ends[0], names=()
+        )
         for cost in COSTS:
-            self.rows += score_rule(self.rule, None, evidence, None, labels, ends[1], cost, OPTIONS.risk_gap_limit)
-        train = (self.train.evidence, self.train.labels)
-        self.rows += score_static(self.rule, train, (evidence, labels), ends, OPTIONS)
+            self.rows += score_rule(trial, None, cost, OPTIONS.risk_gap_limit)
+        self.rows += score_static(trial, OPTIONS)
 
     def honesty(self, judged):
         ends = np.full(4_000, 12)

@@ -17,8 +17,8 @@ from flows.cluster import slot_of
 from flows.params import Runner, read_params
 from tests.flows.small_project import SMALL
 
-# Evidence of the smallest data set would take ten times as much.
-LARGEST_MESSAGE = 30_000
+# Params travel, which are some 40 KB; the evidence of one of these data sets would take five times as much.
+LARGEST_MESSAGE = 100_000
 STAGES = ("features", "tandem", "refinement", "boundary", "evaluation")
 
 

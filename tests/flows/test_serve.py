@@ -1,6 +1,7 @@
 """Scheduled runs, for real: a server, a cron, a page, and nobody left behind."""
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -78,7 +79,8 @@ def test_a_scheduled_run_appears_and_completes(served):
     assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
     assert run["name"].startswith("pipeline 2")
     for dataset in SMALL["datasets"]:
-        assert f"{dataset}: champion version" in run["state"]["message"]
+        # Earlier tests may have left another champion, and then the newcomer is judged.
+        assert re.search(f"{dataset}: (champion|refused) version", run["state"]["message"])
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def chromium():
     ("of", "path", "words"),
     [
         ("prefect", "/deployments", ["scheduled", "pipeline"]),
-        ("prefect", "/runs", ["boundary tiny2"]),
+        ("prefect", "/runs", ["pipeline 2"]),
         ("mlflow", "/#/models", ["firmbound-tiny2", "champion"]),
     ],
 )
@@ -118,7 +120,7 @@ def test_the_page_shows_what_was_found(served, project):
             told = [row[name] for name in ("mean time", "error", "realised risk", "±", "believed risk", "regret")]
             kept = ("mean_time", "error_rate", "realised_risk", "realised_risk_error", "aapr", "regret")
             assert told == [ours.get(name) for name in kept]
-        assert f"{dataset}: champion version" in shown[dataset]
+        assert re.search(f"{dataset}: (champion|refused) version", shown[dataset])
         assert "data:image/png;base64," in shown[dataset]
         assert f"{served.mlflow}/#/experiments/" in shown[f"mlflow-{dataset}"]
     assert len(rows) == sum(len(SMALL["boundary"][dataset]["costs"]) for dataset in SMALL["datasets"])
@@ -291,7 +293,8 @@ def test_stages_of_a_run_have_its_name(project):
     subprocess.run(command, cwd=project.folder, env=environment, check=True, capture_output=True)
     wanted = {"flow_runs": {"tags": {"all_": ["pipeline of a test"]}}}
     (run,) = fetch(f"{project.environment['PREFECT_API_URL']}/flow_runs/filter", wanted)
-    assert run["name"] == "boundary tiny2, costs 0.1 to 0.5"
+    costs = project.params()["boundary"]["tiny2"]["costs"]
+    assert run["name"] == f"boundary tiny2, costs {min(costs):g} to {max(costs):g}"
     tasks = fetch(
         f"{project.environment['PREFECT_API_URL']}/task_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}}
     )
