@@ -17,7 +17,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
 from firmbound.errors import FirmboundError
-from flows.observability import RUN, attach, observed
+from flows.observability import RUN, STAGE, attach, observed
 from flows.params import Params, read_params
 from flows.pipeline import DVC, STUDY
 from flows.process_tree import end, tree
@@ -51,6 +51,7 @@ def pipeline_flow() -> Any:
 
     params.yaml is read when a run begins, so a deployment need not be served again after a change.
     """
+    os.environ.setdefault(STAGE, "pipeline")  # a scheduled run comes without `observed`
     attach()
     keep_quiet_about_known_errors()
     params = read_params()
