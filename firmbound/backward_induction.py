@@ -71,7 +71,7 @@ def induce(
 
 @dataclass(frozen=True)
 class Material:
-    """What every step reads. going_on: where sequences end; memory: for each t, their past, if it matters."""
+    """What every step reads. lengths: where sequences end; memory: for each t, their past, if it matters."""
 
     evidence_at: Callable[[int], NDArray[Any]]
     prior: Floats

@@ -22,7 +22,7 @@ from flows.params import Params
 from flows.progress import progress
 from flows.runners import PrefectSchedule
 from flows.sections import BoundarySection
-from flows.stage import main, reports_failure, stage_folder
+from flows.stage import forget_others, main, reports_failure, stage_folder
 
 
 def run_name() -> str:
@@ -73,12 +73,6 @@ def identity(section: BoundarySection, store: TrajectoryStore) -> str:
     for file in sorted(path for path in store.path.rglob("*") if path.is_file()):
         about.update(file.read_bytes())
     return about.hexdigest()[:16]
-
-
-def forget_others(folder: Path) -> None:
-    for other in folder.parent.glob("*"):
-        if other != folder:
-            shutil.rmtree(other, ignore_errors=True)
 
 
 if __name__ == "__main__":

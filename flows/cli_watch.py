@@ -77,17 +77,14 @@ def _told(line: "Line") -> str:
 
 def _show_runs(runs: "list[StageRun]") -> None:
     from flows.cli_tables import show_table
+    from flows.log_reading import MEASURES
 
     rows = [
-        [one.begun[:19], one.stage, one.dataset or "", *(_number(used) for used in _used(one)), one.result]
+        [one.begun[:19], one.stage, one.dataset or "", *(_number(getattr(one, used)) for used in MEASURES), one.result]
         for one in runs
     ]
     columns = ["begun", "stage", "data set", "seconds", "CPU seconds", "peak MB", "child MB", "result"]
     show_table("what stage runs used", columns, rows)
-
-
-def _used(one: "StageRun") -> tuple[float | None, ...]:
-    return (one.seconds, one.cpu_seconds, one.peak_mb, one.child_peak_mb)
 
 
 def _number(value: float | None) -> str:

@@ -22,7 +22,7 @@ from flows.params import VideoFeatures
 from flows.processes import share_of_cores
 from flows.progress import progress
 from flows.runners import work_task
-from flows.stage import stage_folder
+from flows.stage import forget_others, stage_folder
 
 if TYPE_CHECKING:
     from firmbound.datasets.backbones import Backbone
@@ -50,9 +50,7 @@ class ClipRecordings:
 def extract_clips(dataset: str, section: VideoFeatures, work: str, workers: int) -> None:
     """Find the clips, and make features of those that have none yet. workers: tasks at a time."""
     folder = _folder(dataset, work)
-    for other in folder.parent.glob("*"):  # of other settings or files
-        if other != folder:
-            shutil.rmtree(other, ignore_errors=True)
+    forget_others(folder)
     folder.mkdir(parents=True, exist_ok=True)
     every = sorted({clip.path for clips in _clips(section).values() for clip in clips})
     extract(dataset, section, every, folder, share_of_cores(workers))

@@ -24,8 +24,8 @@ from flows.observability import attach
 from flows.params import Runner
 from flows.processes import keep_to, share_of_cores
 from flows.runners import CLUSTER_ADDRESS, HEAVY
+from flows.servers import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 CONNECT_SECONDS = 20
 NO_WORKERS = "300s"
 

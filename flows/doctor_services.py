@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from flows.doctor_reading import raw_params
 from flows.finding import Finding, bad, good, note
+from flows.redaction import without_userinfo
 
 PATIENCE = 3.0  # seconds for an answer
 # Where servers listen that a person starts as the README says.
@@ -76,7 +77,7 @@ def _answers(address: str, path: str, variable: str) -> Finding:
     advice = f"Start the server, or unset {variable}."
     if place.scheme not in ("http", "https") or not place.hostname:
         return bad(f"{variable} is no http address: {address}", f"Write it as http://host:port, or unset {variable}.")
-    bare = place._replace(netloc=place.netloc.rpartition("@")[2]).geturl().rstrip("/")
+    bare = without_userinfo(address).rstrip("/")
     try:
         with urllib.request.urlopen(bare + path, timeout=PATIENCE):
             pass

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect import flow
 
-from firmbound.errors import FirmboundError
 from firmbound.publishing import publish, whole_file
 from firmbound.study import experiments
 from firmbound.study.experiments import Row
 from flows.observability import observed
-from flows.params import Params, read_params, study_of
+from flows.params import Params, study_of
 from flows.progress import progress
-from flows.redaction import redact
-from flows.runners import make_task_runner, one_core_tasks
-from flows.stage import DATA, keep_quiet_about_known_errors, reports_failure, run_flow
+from flows.runners import one_core_tasks
+from flows.stage import DATA, begin, keep_quiet_about_known_errors, reports_failure, run_flow
 from flows.study_section import Experiments
 
 FOLDER, TABLE = DATA / "experiments", "table.parquet"
@@ -84,12 +81,7 @@ def run_whole(flow: Any) -> None:
 
 def _start(flow: Any) -> None:
     keep_quiet_about_known_errors()
-    try:
-        params = read_params()
-        study_of(params)
-        runner = make_task_runner(params.runner)
-    except FirmboundError as problem:
-        sys.exit(redact(f"firmbound: {problem}"))
+    params, _, runner = begin(study_of)
     run_flow(flow.with_options(task_runner=runner), params)
 
 

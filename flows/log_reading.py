@@ -92,9 +92,7 @@ def stage_runs(lines: Iterable[Line]) -> list[StageRun]:
         if line["message"] == BEGUN:
             found[number] = StageRun(id=number, begun=line["time"], result="no end", **about)
         elif line["message"] == ENDED:
-            used: dict[str, Any] = {
-                name: line.get(name) for name in ("seconds", "cpu_seconds", "peak_mb", "child_peak_mb")
-            }
+            used: dict[str, Any] = {name: line.get(name) for name in MEASURES}
             begun = found[number].begun if number in found else line["time"]
             told: dict[str, Any] = {"result": line["result"], "exception": line.get("exception")}
             found[number] = StageRun(id=number, begun=begun, **about, **told, **used)

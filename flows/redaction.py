@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, urlsplit
 
 from firmbound.errors import FirmboundError
 
@@ -52,6 +52,12 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
         text = USERINFO.sub(rf"\1{HIDDEN}@", text)
     text = QUERY.sub(rf"\1{HIDDEN}", text)
     return HEADER.sub(rf"\1{HIDDEN}", text)
+
+
+def without_userinfo(address: str) -> str:
+    """An address that everybody may see, and that still leads there."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _secrets(environment: Mapping[str, str]) -> tuple[str, ...]:

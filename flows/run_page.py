@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from PIL import Image
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
+from flows.redaction import without_userinfo
 from flows.registry import CHAMPION, Standing
 from flows.servers import MLFLOW_PAGE
 from flows.stage import stage_folder
@@ -36,10 +37,10 @@ def show(found: dict[str, Standing]) -> None:
     table = [row for dataset in found for row in rows(dataset)]
     create_table_artifact(table, key="results", description="What decisions cost on test sequences.")
     for dataset, one in found.items():
-        create_markdown_artifact(
-            page(dataset, one), key=artifact_key(dataset), description=f"{dataset}: {verdict(one)}"
-        )
         address = mlflow_address(one)
+        own = [row for row in table if row["data set"] == dataset]
+        told = page(dataset, one, own, address)
+        create_markdown_artifact(told, key=artifact_key(dataset), description=f"{dataset}: {verdict(one)}")
         if address is not None:
             create_link_artifact(address, f"MLflow run of {dataset}", key=artifact_key(f"mlflow {dataset}"))
 
@@ -69,15 +70,14 @@ def rows(dataset: str) -> list[dict[str, Any]]:
     ]
 
 
-def page(dataset: str, found: Standing) -> str:
+def page(dataset: str, found: Standing, rows: list[dict[str, Any]], address: str | None) -> str:
     report = (stage_folder(dataset, "report") / "index.html").absolute()
-    address = mlflow_address(found)
     lines = [
         f"# {dataset}: {verdict(found)}",
         f"{found.name}, version {found.version}. {found.reason}",
         "| cost | mean time | error | realised risk | believed | regret |",
         "| --- | --- | --- | --- | --- | --- |",
-        *(_line(row) for row in rows(dataset)),
+        *(_line(row) for row in rows),
         "",
         f"Report: `{report}`" + (f", MLflow: [run]({address})" if address else ""),
         *(f"![{name}]({small(report.parent / 'figures' / f'{name}.png')})" for name in FIGURES),
@@ -104,12 +104,6 @@ def small(figure: Path) -> str:
     written = BytesIO()
     shrunk.quantize(64).save(written, "PNG", optimize=True)
     return f"data:image/png;base64,{b64encode(written.getvalue()).decode()}"
-
-
-def without_userinfo(address: str) -> str:
-    """Everybody who sees a page sees its links."""
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def mlflow_address(found: Standing) -> str | None:

@@ -63,7 +63,7 @@ def as_in_the_stage(work: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(work)
     def body(*args: P.args, **kwargs: P.kwargs) -> R:
-        if os.environ.get(THREADS) != known.get(THREADS, os.environ.get(THREADS)):
+        if THREADS in known and os.environ.get(THREADS) != known[THREADS]:
             keep_to(int(known[THREADS]))
         os.environ.update(known)
         return work(*args, **kwargs)

@@ -5,18 +5,25 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from flows.observability import RUN, observed
 from flows.redaction import hides_secrets, redact
 
+if TYPE_CHECKING:
+    from prefect.task_runners import TaskRunner
+
+    from flows.params import Params
+
 DATA = Path("data")
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 P = ParamSpec("P")
+C = TypeVar("C")
 
 
 def stage_folder(dataset: str, stage: str) -> Path:
@@ -37,21 +44,34 @@ def start(stage: str, name: str) -> None:
     keep_quiet_about_known_errors()
     from importlib import import_module
 
-    from firmbound.errors import FirmboundError
-    from flows.params import check_dataset_name, read_params
+    from flows.params import check_dataset_name
     from flows.processes import keep_to, share_of_cores
-    from flows.runners import make_task_runner
 
-    try:
-        params = read_params()
-        dataset = check_dataset_name(params, name)
-        runner = make_task_runner(params.runner)
-    except FirmboundError as problem:
-        sys.exit(redact(f"firmbound: {problem}"))
+    params, dataset, runner = begin(lambda params: check_dataset_name(params, name))
     # The same number of threads wherever tasks run, so that results are the same to the bit.
     keep_to(share_of_cores(params.runner.workers))
     flow = getattr(import_module(f"flows.{stage}"), f"{stage}_flow")
     run_flow(flow.with_options(task_runner=runner), dataset, params)
+
+
+def begin(check: Callable[[Params], C]) -> tuple[Params, C, TaskRunner[Any]]:
+    """params.yaml, what `check` gives for it, and the task runner that it asks for; a slip in it ends with one line."""
+    from firmbound.errors import FirmboundError
+    from flows.params import read_params
+    from flows.runners import make_task_runner
+
+    try:
+        params = read_params()
+        return params, check(params), make_task_runner(params.runner)
+    except FirmboundError as problem:
+        sys.exit(redact(f"firmbound: {problem}"))
+
+
+def forget_others(folder: Path) -> None:
+    """Remove the neighbours of a folder that is named after its work: they are of other settings or files."""
+    for other in folder.parent.glob("*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
 
 
 def keep_quiet_about_known_errors() -> None:

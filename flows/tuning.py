@@ -17,13 +17,12 @@ from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from flows.observability import observed
-from flows.params import SPACES, Params, check_dataset_name, is_space, read_params
+from flows.params import SPACES, Params, check_dataset_name, is_space
 from flows.params_file import replace_section
 from flows.progress import progress
-from flows.redaction import redact
-from flows.runners import make_task_runner, one_core_tasks
+from flows.runners import one_core_tasks
 from flows.spaces import read_space
-from flows.stage import keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
+from flows.stage import begin, keep_quiet_about_known_errors, reports_failure, run_flow, stage_folder
 from flows.stored_scaling import scaling_of
 from flows.tracking import TrainingRun, connect, unfinished_runs
 
@@ -142,12 +141,7 @@ def main() -> None:
 
 def tune(arguments: list[str]) -> None:
     keep_quiet_about_known_errors()
-    try:
-        params = read_params()
-        dataset = check_dataset_name(params, arguments[0])
-        runner = make_task_runner(params.runner)
-    except FirmboundError as problem:
-        sys.exit(redact(f"firmbound: {problem}"))
+    params, dataset, runner = begin(lambda params: check_dataset_name(params, arguments[0]))
     trials = int(arguments[1]) if len(arguments) == 2 else None
     run_flow(tuning_flow.with_options(task_runner=runner), dataset, params, trials)
 
