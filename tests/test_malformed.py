@@ -85,6 +85,14 @@ def ours(ask, *arguments, **named):
     return None
 
 
+def as_many_labels(sequences):
+    """Good ones, so that what is wrong is the sequences."""
+    try:
+        return GOOD_Y[: len(sequences)]
+    except TypeError:  # a scalar, or an array without dimensions
+        return GOOD_Y
+
+
 @MANY
 @given(X=ANYTHING, lengths=st.one_of(st.none(), ANYTHING))
 def test_whatever_is_to_be_decided(fitted, network, refined, X, lengths):
@@ -119,7 +127,7 @@ def test_whatever_is_to_be_refined(refined, evidence, labels, lengths, features)
     options = firmbound.RefinementOptions(units=4, ridge=1.0)
     hearing = firmbound.RefinementOptions(units=4, ridge=1.0, inputs="features")
     ours(firmbound.fit_refiner, evidence, labels, lengths=lengths, options=options)
-    ours(firmbound.fit_refiner, evidence, GOOD_Y[: len(np.shape(evidence))], options=options)
+    ours(firmbound.fit_refiner, evidence, as_many_labels(evidence), options=options)
     ours(firmbound.fit_refiner, GOOD_X, GOOD_Y % 2, lengths=lengths, features=features, options=hearing)
     ours(firmbound.fit_refiner, GOOD_X, labels, features=GOOD_X, options=hearing)
     ours(refined.reader_.refiner.refine, evidence, features)
