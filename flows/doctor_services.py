@@ -15,8 +15,8 @@ from flows.finding import Finding, bad, good, note
 from flows.redaction import without_userinfo
 
 PATIENCE = 3.0  # seconds for an answer
-# Where servers listen that a person starts as the README says.
-USUAL_PORTS = {4200: "prefect server start --port", 5000: "mlflow ui --port"}
+# Entries of `schedule`: where `make serve` shows its pages.
+PORTS = ("prefect_port", "mlflow_port")
 
 
 def prefect_server() -> Finding:
@@ -45,12 +45,15 @@ def mlflow_store() -> Finding:
 
 
 def ports() -> Finding:
-    """Those that a person would start a server on; the pipeline's own takes any that is free."""
-    taken = [port for port in USUAL_PORTS if _listens("127.0.0.1", port)]
+    """Those of `make serve`; 0 is any free one, as the pipeline's own server always takes."""
+    schedule = raw_params().get("schedule")
+    entries = schedule if isinstance(schedule, dict) else {}
+    asked = {name: entries[name] for name in PORTS if isinstance(entries.get(name), int) and 0 < entries[name] < 2**16}
+    taken = {name: port for name, port in asked.items() if _listens("127.0.0.1", port)}
     if taken:
-        advice = "; ".join(f"`{USUAL_PORTS[port]} {port + 1}`" for port in taken)
-        return note(f"taken: {', '.join(map(str, taken))}", f"If it is not your own server, choose another: {advice}.")
-    return good(f"free for servers that you start: {', '.join(map(str, USUAL_PORTS))}")
+        advice = f"If it is not your own server, set schedule.{' and schedule.'.join(taken)} to another, or to 0."
+        return note(f"taken, and wanted by `make serve`: {', '.join(map(str, taken.values()))}", advice)
+    return good(f"free for `make serve`: {', '.join(map(str, asked.values())) or 'any'}")
 
 
 def dask() -> Finding:

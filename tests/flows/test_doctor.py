@@ -296,14 +296,18 @@ def test_a_cluster_that_is_named_must_be_there(patient, server):
     broken(patient.finding("dask"), "no address", "tcp://")
 
 
-def test_ports_that_are_taken(patient):
-    try:
-        taken = HTTPServer(("127.0.0.1", 4200), Reply)
-    except OSError:  # somebody's server has it: as good
-        taken = None
-    noted(patient.finding("ports"), "taken: ", "4200", "prefect server start --port 4201")
-    if taken:
-        taken.server_close()
+def test_ports_that_are_taken(patient, server):
+    taken, free = server.server_port, free_port()
+    patient.write(SMALL | {"schedule": {"prefect_port": free, "mlflow_port": taken}})
+    noted(patient.finding("ports"), f"by `make serve`: {taken}", "schedule.mlflow_port", "or to 0")
+    patient.write(SMALL | {"schedule": {"prefect_port": taken, "mlflow_port": taken}})
+    noted(patient.finding("ports"), "schedule.prefect_port and schedule.mlflow_port")
+
+
+@pytest.mark.parametrize("schedule", [{"prefect_port": 0, "mlflow_port": 99_999}, None, "at night", {}])
+def test_without_a_fixed_port_any_will_do(patient, schedule):
+    patient.write(SMALL | {"schedule": schedule})
+    assert patient.finding("ports")[:2] == (0, "✓")
 
 
 def test_a_check_that_is_none_and_one_that_breaks(patient):
