@@ -34,8 +34,7 @@ from flows.log_reading import read_log, stage_runs
 
 COMMAND = (".venv/bin/python", "-m", "flows.pipeline")
 REGISTRY = ("mlflow.db", "mlartifacts", ".mlflow.lock")
-CACHES = (".dvc/cache", ".dvc/tmp")
-RESULTS = ("data", ".logs")
+RESULTS = ("data", ".logs", ".dvc/cache")
 PIPELINE = "pipeline"
 START_SECONDS = 15.0  # servers and imports, before the first stage
 
@@ -91,12 +90,13 @@ def run_again(clone: Path, wanted: dict[str, str]) -> dict[str, Any]:
 
 
 def forget(clone: Path, dataset: str) -> None:
-    """No result of a data set anywhere, no cache, no registry."""
-    for path in (clone / name for name in (f"data/{dataset}", *CACHES, *REGISTRY)):
+    """No result of a data set anywhere, also not in the cache, and no registry."""
+    for path in (clone / name for name in (f"data/{dataset}", *REGISTRY)):
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     lock = yaml.safe_load((clone / "dvc.lock").read_text())
     lock["stages"] = {name: one for name, one in lock["stages"].items() if not name.endswith(f"@{dataset}")}
     (clone / "dvc.lock").write_text(yaml.safe_dump(lock))
+    subprocess.run([".venv/bin/dvc", "gc", "-q", "--workspace", "--force"], cwd=clone, check=True)
 
 
 def kill_after(clone: Path, seconds: float) -> str | None:
