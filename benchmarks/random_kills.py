@@ -5,11 +5,13 @@ python -m benchmarks.random_kills [kills] [seed] [project]
 project: a clone of the same commit in which `make run` has finished, to be copied; without it that run comes first.
 A round forgets one data set, with a chance as its share of the pipeline's time, lets the pipeline compute it, kills all
 processes at a moment that is uniform over that time (start and DVC's own work among it), and runs the pipeline again.
+Rounds that were recorded with the same code count, so an ended benchmark goes on.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -29,6 +31,7 @@ import psutil
 import yaml
 
 from benchmarks.pipeline_times import ROOT, timed
+from benchmarks.record import RESULTS as RECORDED
 from benchmarks.record import record
 from flows.log_reading import read_log, stage_runs
 
@@ -50,9 +53,9 @@ def main(kills: int, seed: int, project: Path | None) -> None:
         else:
             for name in RESULTS:
                 shutil.copytree(project / name, clone / name, dirs_exist_ok=True)
-        wanted, draw = digests(clone), random.Random(seed)
-        times = seconds_of_data_sets(clone)
-        rounds: list[dict[str, Any]] = []
+        wanted, times = digests(clone), seconds_of_data_sets(clone)
+        rounds = recorded_rounds()
+        draw = random.Random(seed + len(rounds))
         while len(rounds) < kills:
             dataset = draw.choices(list(times), list(times.values()))[0]
             after = draw.uniform(0, times[dataset])
@@ -66,7 +69,19 @@ def main(kills: int, seed: int, project: Path | None) -> None:
             results: dict[str, Any] = {"seconds a data set": times, "rounds": rounds}
             results["same"] = sum(one["outcome"] == "same" for one in rounds)
             record("random_kills", results)  # what was seen so far, should somebody end this
-    print(f"{results['same']} of {kills} finished with the same results")
+    print(f"{sum(one['outcome'] == 'same' for one in rounds)} of {len(rounds)} finished with the same results")
+
+
+def recorded_rounds() -> list[dict[str, Any]]:
+    """Those of an ended benchmark of the same pipeline, so that it goes on; none if code or params are others."""
+    file = RECORDED / "random_kills.json"
+    if not file.exists():
+        return []
+    before = json.loads(file.read_text())
+    code = ("firmbound", "flows", "dvc.yaml", "params.yaml", "constraints.txt")
+    same = subprocess.run(["git", "diff", "--quiet", before["machine"]["commit"], "--", *code], cwd=ROOT, check=False)
+    rounds: list[dict[str, Any]] = before["results"]["rounds"]
+    return rounds if same.returncode == 0 else []
 
 
 def seconds_of_data_sets(clone: Path) -> dict[str, float]:
