@@ -80,7 +80,9 @@ class MinAffineSurface:
             height = self.slopes[start:end, 1] + self.offsets[start:end]
             order = np.argsort(-tilt, kind="stable")
             tilt, height = tilt[order], height[order]
-            knots = np.concatenate([[0.0], np.diff(height) / -np.diff(tilt), [1.0]])
+            # Pieces of equal tilt meet nowhere: their knot is not a number in between, and there is no look-up.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                knots = np.concatenate([[0.0], np.diff(height) / -np.diff(tilt), [1.0]])
             if not np.all(np.diff(knots) > 0):
                 return None
             curves.append((knots, np.append(height[0], knots[1:] * tilt + height)))
