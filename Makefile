@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 UV     := uv==0.13.7
 # Tests: two workers take file by file, a thread each, for more threads than cores are in each other's way.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+ONE_THREAD := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 # One local home for Prefect and MLflow, so that nothing is written outside the project.
 export PREFECT_HOME := $(CURDIR)/.prefect
@@ -49,11 +50,11 @@ audit: setup    ## look the pinned packages up among known vulnerabilities (need
 
 test: setup     ## all tests
 	@$(BIN)/python -m tests.browser.chromium
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
+	@$(ONE_THREAD) $(BIN)/python -m pytest $(WORKERS)
 
 test-fast: setup ## tests that start no server and no pipeline
 	@$(BIN)/python -m tests.browser.chromium
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m 'not pipeline'
+	@$(ONE_THREAD) $(BIN)/python -m pytest $(WORKERS) -m 'not pipeline'
 
 lint: setup     ## style
 	@$(BIN)/ruff check .

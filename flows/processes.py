@@ -65,6 +65,13 @@ def keep_to(cores: int) -> None:
     """Arithmetic has so many threads from now on, also that of libraries which are loaded later."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(cores)
+    if "numba" in sys.modules:
+        numba = sys.modules["numba"]
+        numba.set_num_threads(min(cores, numba.config.NUMBA_NUM_THREADS))
+    else:
+        # Numba starts as many OpenMP threads as it was told of on import, and torch, which shares OpenMP, would then
+        # have as many: beside another process on the same cores, both wait for each other most of the time.
+        os.environ["NUMBA_NUM_THREADS"] = str(cores)
     threadpool_limits(cores)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(cores)
