@@ -18,6 +18,15 @@ def threads():
     return torch.get_num_threads()
 
 
+def threads_after_minirocket():
+    """Numba shares OpenMP with torch: as many threads as it starts, torch has from then on."""
+    import numpy as np
+    from aeon.transformations.collection.convolution_based import MiniRocket
+
+    MiniRocket(n_kernels=84).fit_transform(np.random.default_rng(0).standard_normal((4, 1, 20)).astype(np.float32))
+    return threads()
+
+
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -39,6 +48,12 @@ def test_work_comes_back_from_another_process(pool):
 
 def test_each_keeps_to_one_core(pool):
     assert in_process(pool, threads) == 1
+
+
+def test_each_keeps_to_one_core_whatever_it_computed_before(monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
+    with processes(1) as pool:
+        assert in_process(pool, threads_after_minirocket) == 1
 
 
 def test_an_error_is_the_caller_s(pool):
