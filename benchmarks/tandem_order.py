@@ -44,7 +44,7 @@ def measure(
     cpu = time.process_time()
     training = firmbound.TrainingOptions(epochs=20, learning_rate=RATES[network.integrator])
     model = train(problem, valid, network, training)
-    shown: dict[str, Any] = {"cpu_seconds": time.process_time() - cpu, "temperature": model.temperature}
+    shown: dict[str, Any] = {"cpu_seconds": time.process_time() - cpu, "temperatures": model.temperatures.tolist()}
     own, learned = rule_on(model.evidence(problem.features), model.prior), model.evidence(fresh.features)
     rows = []
     for cost in COSTS:

@@ -47,7 +47,7 @@ def measure(classes: int, seed: int) -> dict[str, Any]:
         rows.append({"cost": cost, "excess": excess.value, "excess_error": excess.standard_error, "bar": excess_bar})
     slope, correlation = slope_and_correlation(learned, fresh.evidence)
     worst = float(calibration(learned, fresh.labels, model.prior).error.max())
-    shown |= {"temperature": model.temperature, "correlation": correlation, "slope": slope}
+    shown |= {"temperatures": model.temperatures.tolist(), "correlation": correlation, "slope": slope}
     shown |= {"largest_calibration_error": worst, "calibration_bar": error_bar, "costs": rows}
     within = all(row["excess"] <= excess_bar for row in rows) and worst <= error_bar
     shown["met"] = within and correlation >= 0.98 and 0.85 <= slope <= 1.15

@@ -17,6 +17,7 @@ from firmbound.report.overview import overview_of
 from firmbound.report.page import Section, render_page
 from firmbound.report.page_data import page_data
 from firmbound.stopping_rule import StoppingRule
+from firmbound.temperature import in_words, read_temperatures
 from firmbound.trajectories import Batch
 from flows.evidence import choice_of, evidence_store
 from flows.gate import alarms, overview, refusal
@@ -64,10 +65,11 @@ def report_flow(dataset: str, params: Params) -> None:
         get_run_logger().warning("%s: %s", dataset, warning)
 
 
-def temperature(dataset: str) -> float | None:
-    """What learned evidence was divided by; None where it is given."""
+def temperature(dataset: str) -> str | None:
+    """What learned evidence was divided by; None where it is given, or as the network says it."""
     network = stage_folder(dataset, "tandem") / "network"
-    return float(read_header(network)["temperature"]) if network.is_dir() else None
+    found = read_temperatures(read_header(network)) if network.is_dir() else np.ones(1)
+    return None if np.all(found == 1) else in_words(found)
 
 
 def refinement_told(choice: dict[str, Any]) -> str:

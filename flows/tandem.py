@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from prefect import flow, get_run_logger
 
+from firmbound.arrays import Floats
 from firmbound.devices import Device
 from firmbound.publishing import publish
 from firmbound.store import StoreDescription, StoreWriter, TrajectoryStore, create_store
 from firmbound.tandem.data import StoreSource
+from firmbound.temperature import in_words
 from firmbound.trajectories import Batch
 from flows.held import held, stamp
 from flows.params import SPLITS, LearnedEvidence, Params
@@ -42,9 +44,9 @@ def tandem_flow(dataset: str, params: Params) -> None:
         if isinstance(section, LearnedEvidence):
             checkpoint = scratch / identity(dataset, section, stores)
             work = work_task(learn, f"{dataset} network of order {section.network.order}", heavy=True)
-            temperature = work.submit(dataset, section, stores, checkpoint, folder / NETWORK).result()
+            temperatures = work.submit(dataset, section, stores, checkpoint, folder / NETWORK).result()
             network = (folder / NETWORK, section.training.device, stamp(folder / NETWORK))
-            get_run_logger().info("%s: evidence is divided by a temperature of %.3f", dataset, temperature)
+            get_run_logger().info("%s: evidence is divided by %s", dataset, in_words(temperatures))
         for split, store in stores.items():
             write_evidence(folder / f"{split}.zarr", store, network)
     shutil.rmtree(scratch, ignore_errors=True)  # checkpoints have done their work
@@ -59,8 +61,8 @@ def identity(dataset: str, section: LearnedEvidence, stores: dict[str, Trajector
 
 def learn(
     dataset: str, section: LearnedEvidence, stores: dict[str, TrajectoryStore], checkpoint: Path, target: Path
-) -> float:
-    """Train from the checkpoint, if there is one; every epoch is in MLflow. Saves the network, returns its temperature.
+) -> Floats:
+    """Train from the checkpoint, if there is one; each epoch is in MLflow. Saves the network, returns its temperatures.
 
     Networks do not travel between processes: who needs one loads it.
     """
@@ -88,7 +90,7 @@ def learn(
     if scaling is not None:  # the network that comes out reads features as they are
         model = model.reading(scaling.mean, scaling.scale)
     model.save(target)
-    return float(model.temperature)
+    return model.temperatures
 
 
 @held

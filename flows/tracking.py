@@ -89,7 +89,8 @@ class TrainingRun:
         self.client.log_metric(self.id, name, value, step=step)
 
     def finish(self, model: TandemModel) -> None:
-        self.metric("temperature", model.temperature)
+        for t, temperature in enumerate(model.temperatures.tolist(), start=1):
+            self.metric("temperature", temperature, t)
         with TemporaryDirectory() as folder:
             model.save(Path(folder) / "network")
             self.client.log_artifacts(self.id, str(Path(folder) / "network"), "network")

@@ -14,6 +14,7 @@ from firmbound.report import figures
 from firmbound.report.overview import overview_of
 from firmbound.report.page import Section, inline_svg, render_page
 from firmbound.report.page_data import page_data
+from firmbound.temperature import in_words
 from flows.report import doubt_at_decisions
 from tests.conftest import COSTS
 
@@ -107,7 +108,7 @@ FACTS = {
     "fit": {"gap": 1e-6},
     "doubt": 0.01234,
     "evidence": "learned",
-    "temperature": 1.25,
+    "temperature": in_words(np.array([1.25])),
     "refinement": "Evidence is as it came, not refined: asked for.",
     "risks": "It believes 1.70 and pays 3.29.",
     "warnings": ["beware <of> this"],

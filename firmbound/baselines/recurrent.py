@@ -30,7 +30,7 @@ from firmbound.baselines.training import train as train_network
 from firmbound.devices import Device
 from firmbound.errors import InvalidInput
 from firmbound.posterior import class_prior
-from firmbound.temperature import helpful_temperature
+from firmbound.temperature import at_times, helpful_temperatures
 from firmbound.trajectories import Batch
 
 Cell = Literal["gru", "lstm"]
@@ -55,12 +55,12 @@ class StepClassifier(nn.Module):
 
 @dataclass(frozen=True)
 class RecurrentModel:
-    """A trained classifier. Its evidence, what it believes beyond the prior (K,), is divided by the temperature."""
+    """A trained classifier. Its evidence, what it believes beyond the prior (K,), is divided by temperatures."""
 
     network: StepClassifier
     prior: Floats
     device: Device
-    temperature: float = 1.0
+    temperatures: Floats = field(default_factory=lambda: np.ones(1))
 
     def evidence(self, batch: Batch) -> Singles:
         """log posterior - log prior, before any temperature.  -> (n, T, K)."""
@@ -71,7 +71,9 @@ class RecurrentModel:
 
         def believed(features: Tensor) -> Tensor:
             evidence = self._evidence(features)
-            return (evidence / self.temperature + self._log_prior(evidence)).softmax(dim=-1)
+            known = at_times(self.temperatures, np.arange(1, evidence.shape[1] + 1))
+            temperature = torch.as_tensor(known, dtype=evidence.dtype, device=evidence.device)[:, None]
+            return (evidence / temperature + self._log_prior(evidence)).softmax(dim=-1)
 
         return outputs(believed, batch, self.device)
 
@@ -85,7 +87,7 @@ class RecurrentModel:
 
 @dataclass(frozen=True)
 class PlainGru:
-    """A causal GRU, trained with cross entropy at every step; one temperature, of validation sequences, calibrates it.
+    """A causal GRU, trained with cross entropy at every step; temperatures of validation sequences calibrate it.
 
     units: numbers that it remembers.
     """
@@ -103,7 +105,7 @@ class PlainGru:
         network = _learn("gru", self.units, cross_entropy, train, validation, self.training, seed)
         model = RecurrentModel(network, prior, self.training.device)
         evidence = model.evidence(validation)
-        return replace(model, temperature=helpful_temperature(evidence, validation.labels, prior, validation.lengths))
+        return replace(model, temperatures=helpful_temperatures(evidence, validation.labels, prior, validation.lengths))
 
 
 @dataclass(frozen=True)

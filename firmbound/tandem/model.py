@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from firmbound.tandem.network import TandemNetwork
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.streaming import TandemPool, TandemStream
 from firmbound.tandem.training import Advance, Progress, Trainer, label_shares
-from firmbound.temperature import helpful_temperature
+from firmbound.temperature import at_times, helpful_temperatures, read_temperatures
 
 KIND = "tandem"
 # Sequences that go through the network together.
@@ -37,14 +36,15 @@ class TandemModel:
 
     prior: class probabilities to believe in before any observation. shares: those of the sequences the network was
     trained on; its posteriors hold them, so the formula takes them off. oblivious: forget what left the window.
-    temperature: what evidence is divided by, so that beliefs are as sure as they are right.
+    temperatures (m,): what evidence is divided by at each t, so that beliefs are as sure as they are right; the last is
+    that of all times from m on.
     """
 
     network: TandemNetwork
     prior: Floats
     shares: Floats
     oblivious: bool = False
-    temperature: float = 1.0
+    temperatures: Floats = field(default_factory=lambda: np.ones(1))
 
     def evidence(self, features: ArrayLike) -> NDArray[np.float32]:
         """(n, T, d) -> (n, T, K), the largest class at 0."""
@@ -55,23 +55,27 @@ class TandemModel:
         place = next(self.network.parameters()).device
         log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32, device=place)
         result = np.empty((*values.shape[:2], len(self.prior)), dtype=np.float32)
+        temperature = torch.as_tensor(self._temperatures_until(values.shape[1]), dtype=torch.float32, device=place)
         self.network.eval()
         with torch.inference_mode():
             for start in range(0, len(values), BLOCK):
                 part = torch.as_tensor(values[start : start + BLOCK]).to(place)
                 found = evidence_of_windows(self.network(part), log_shares, oblivious=self.oblivious)
-                shifted = (found - found.amax(dim=-1, keepdim=True)) / self.temperature
+                shifted = (found - found.amax(dim=-1, keepdim=True)) / temperature[:, None]
                 result[start : start + BLOCK] = shifted.cpu().numpy()
         return result
 
     def calibrated(self, held_out: SequenceSource) -> TandemModel:
-        """This model with the temperature that fits sequences it was not trained on best; 1 where none helps."""
-        plain = replace(self, temperature=1.0)
+        """This model with the temperatures that fit sequences it was not trained on best; 1 where none helps."""
+        plain = replace(self, temperatures=np.ones(1))
         rows = range(0, len(held_out.labels), BLOCK)
         evidence = np.concatenate([plain.evidence(held_out.read(slice(start, start + BLOCK))) for start in rows])
         shares = label_shares(held_out, len(self.prior))
-        found = helpful_temperature(evidence, held_out.labels, shares, held_out.lengths)
-        return replace(plain, temperature=found)
+        found = helpful_temperatures(evidence, held_out.labels, shares, held_out.lengths)
+        return replace(plain, temperatures=found)
+
+    def _temperatures_until(self, last: int) -> Floats:
+        return at_times(self.temperatures, np.arange(1, last + 1))
 
     def on(self, device: Device) -> TandemModel:
         """The same model, computing elsewhere."""
@@ -95,13 +99,13 @@ class TandemModel:
     def stream(self) -> TandemStream:
         """Evidence one observation at a time."""
         log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32)
-        return TandemStream(self.network, log_shares, self.oblivious, self.temperature)
+        return TandemStream(self.network, log_shares, self.oblivious, self.temperatures)
 
     def pool(self, streams: int) -> TandemPool:
         """Evidence of many series that are advanced together, on the CPU."""
         model = self.on("cpu")
         log_shares = torch.as_tensor(np.log(self.shares), dtype=torch.float32)
-        return TandemPool(model.network, log_shares, self.oblivious, self.temperature, streams)
+        return TandemPool(model.network, log_shares, self.oblivious, self.temperatures, streams)
 
     @property
     def dimension(self) -> int:
@@ -114,7 +118,7 @@ class TandemModel:
             "dimension": network.dimension,
             "classes": network.classes,
             "oblivious": self.oblivious,
-            "temperature": self.temperature,
+            "temperatures": self.temperatures.tolist(),
         }
         arrays = {f"network/{name}": value.cpu().numpy() for name, value in network.state_dict().items()}
         write_bundle(path, kind=KIND, header=header, arrays=arrays | {"prior": self.prior, "shares": self.shares})
@@ -127,10 +131,8 @@ class TandemModel:
             network = TandemNetwork(header["dimension"], header["classes"], options)
             prior, shares = (class_prior(arrays.pop(name), network.classes) for name in ("prior", "shares"))
             network.load_state_dict({name.removeprefix("network/"): torch.as_tensor(a) for name, a in arrays.items()})
-            temperature = float(header["temperature"])
-            if not 0 < temperature < math.inf:
-                raise ValueError(f"its temperature is {temperature}")
-            model = cls(network.eval(), prior, shares, bool(header["oblivious"]), temperature)
+            temperatures = read_temperatures(header)
+            model = cls(network.eval(), prior, shares, bool(header["oblivious"]), temperatures)
             model.evidence(np.zeros((1, options.order + 1, network.dimension)))  # parts that do not fit fail here
             return model
         except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as problem:
@@ -155,8 +157,8 @@ def fit_tandem(
 
     lengths: (n,) observations of each sequence, where they differ; features after the end are not looked at. Those of
     the validation sequences come third in `validation`.
-    prior: (K,) class probabilities to believe in, by default the shares of the labels. calibrate: fit a temperature on
-    the validation sequences and keep it if it helps. With a `checkpoint` folder, training that was
+    prior: (K,) class probabilities to believe in, by default the shares of the labels. calibrate: fit temperatures on
+    the validation sequences and keep them if they help. With a `checkpoint` folder, training that was
     killed goes on from its last epoch and ends as it would have.
 
     >>> model = fit_tandem(x, y, validation=(x_valid, y_valid), network=NetworkOptions(order=2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from firmbound.arrays import Floats, Ints, finite_array
 from firmbound.errors import InvalidInput
 from firmbound.tandem.network import TandemNetwork
+from firmbound.temperature import at_times
 
 
 @dataclass
@@ -27,7 +28,7 @@ class TandemStream:
     network: TandemNetwork
     log_shares: Tensor
     oblivious: bool = False
-    temperature: float = 1.0
+    temperatures: Floats = field(default_factory=lambda: np.ones(1))
 
     def __post_init__(self) -> None:
         self.network.eval()
@@ -80,17 +81,17 @@ class TandemStream:
 
     def _shown(self) -> Floats:
         evidence = np.asarray(self._evidence.cpu(), dtype=np.float64)
-        return np.asarray((evidence - evidence.max()) / self.temperature)
+        return np.asarray((evidence - evidence.max()) / at_times(self.temperatures, np.asarray(self.time)))
 
 
 class TandemPool:
     """Evidence of many series, each at its own time."""
 
     def __init__(
-        self, network: TandemNetwork, log_shares: Tensor, oblivious: bool, temperature: float, streams: int
+        self, network: TandemNetwork, log_shares: Tensor, oblivious: bool, temperatures: Floats, streams: int
     ) -> None:
         self.network, self.log_shares = network.eval(), log_shares
-        self.oblivious, self.temperature = oblivious, temperature
+        self.oblivious, self.temperatures = oblivious, temperatures
         self._time = np.zeros(streams, dtype=np.int64)
         self._window = torch.zeros(streams, network.options.order + 1, network.options.projection)
         self._evidence = torch.zeros(streams, network.classes)
@@ -121,4 +122,5 @@ class TandemPool:
             raise InvalidInput("observation", rule, got)
         self._time[streams], self._window[where], self._evidence[where] = time, recent, evidence
         exact = evidence.double()
-        return np.asarray((exact - exact.amax(dim=1, keepdim=True)).numpy() / self.temperature)
+        temperature = at_times(self.temperatures, time)[:, None]
+        return np.asarray((exact - exact.amax(dim=1, keepdim=True)).numpy() / temperature)

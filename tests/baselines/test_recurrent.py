@@ -12,6 +12,7 @@ from firmbound.baselines.probability_threshold import ThresholdOn
 from firmbound.baselines.recurrent import MonotoneLstm, PlainGru, RecurrentModel, falls_below_best
 from firmbound.baselines.training import RivalTraining
 from firmbound.posterior import posterior
+from firmbound.temperature import at_times
 from firmbound.trajectories import Batch
 
 QUICK = RivalTraining(epochs=15, batch=50, learning_rate=1e-2, device="cpu")
@@ -102,26 +103,25 @@ def negative_log_likelihood(posteriors, labels):
     return -np.log(posteriors[np.arange(len(labels)), :, labels]).mean()
 
 
-def test_one_temperature_calibrates_the_gru_around_the_prior():
+def test_temperatures_calibrate_the_gru_around_the_prior():
     prior = np.array([0.6, 0.3, 0.1])
     # It learns from sequences that are easier to tell, so it is too sure of others; with one epoch there is none to
     # choose that is less sure.
     train, validation = problem(200, 1, prior, separation=2.0), problem(200, 2, prior, separation=0.7)
     model = PlainGru(16, replace(QUICK, epochs=1, batch=2)).fit(train, validation, seed=0)
     np.testing.assert_allclose(model.prior, np.bincount(train.labels) / 200)
-    assert model.temperature > 1.1
+    assert model.temperatures.mean() > 1.1
     evidence = model.evidence(validation).astype(np.float64)
-    np.testing.assert_allclose(
-        model.posteriors(validation), posterior(evidence / model.temperature, model.prior), atol=1e-5
-    )
+    cooler = evidence / at_times(model.temperatures, np.arange(1, evidence.shape[1] + 1))[:, None]
+    np.testing.assert_allclose(model.posteriors(validation), posterior(cooler, model.prior), atol=1e-5)
     fresh = problem(400, 3, prior, separation=0.7)
-    cooled, as_they_are = (m.posteriors(fresh) for m in (model, replace(model, temperature=1.0)))
+    cooled, as_they_are = (m.posteriors(fresh) for m in (model, replace(model, temperatures=np.ones(1))))
     assert negative_log_likelihood(cooled, fresh.labels) < negative_log_likelihood(as_they_are, fresh.labels)
 
 
 def test_nothing_calibrates_the_lstm():
     model = MonotoneLstm(units=8, training=QUICK).fit(problem(60, 1), problem(60, 2), seed=0)
-    assert model.temperature == 1.0
+    assert model.temperatures.tolist() == [1.0]
     batch = problem(20, 3)
     with torch.no_grad():
         scores = model.network(torch.as_tensor(batch.features))

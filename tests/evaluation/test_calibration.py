@@ -4,7 +4,14 @@ import pytest
 import firmbound
 from firmbound.errors import InvalidInput
 from firmbound.evaluation.calibration import calibration, reliability
-from firmbound.temperature import fit_temperature, helpful_temperature
+from firmbound.temperature import (
+    at_times,
+    fit_temperature,
+    fit_temperatures,
+    helpful_temperature,
+    helpful_temperatures,
+    in_words,
+)
 
 
 def test_honest_beliefs_have_no_calibration_error(random):
@@ -50,12 +57,54 @@ def test_a_temperature_is_used_only_where_it_helps():
     assert helpful_temperature(problem.evidence[:3], problem.labels[:3], prior) == 1.0
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_temperatures_of_each_time_are_found(classes):
+    problem = firmbound.datasets.gaussian(classes, 8_000, 10, 5, dimension=4, separation=0.7)
+    prior, times = np.full(classes, 1 / classes), np.arange(1, 11)
+    sure = (0.6 * times**0.4)[:, None]  # too modest at first, too sure at last
+    found = fit_temperatures(sure * problem.evidence, problem.labels, prior)
+    assert found == pytest.approx(sure[:, 0], rel=0.12)
+    assert np.array_equal(helpful_temperatures(sure * problem.evidence, problem.labels, prior), found)
+
+
+def test_temperatures_of_each_time_are_used_only_where_they_help():
+    problem = firmbound.datasets.gaussian(2, 1_000, 6, 4, dimension=2, separation=0.7)
+    prior = np.array([0.5, 0.5])
+    assert helpful_temperatures(problem.evidence, problem.labels, prior).tolist() == [1.0]
+    twice = helpful_temperatures(2 * problem.evidence, problem.labels, prior)
+    assert twice.tolist() == [helpful_temperature(2 * problem.evidence, problem.labels, prior)]
+    assert helpful_temperatures(problem.evidence[:3], problem.labels[:3], prior).tolist() == [1.0]
+    first = problem.evidence[:, :1]
+    assert fit_temperatures(first, problem.labels, prior) == pytest.approx(
+        [fit_temperature(first, problem.labels, prior)], rel=1e-3
+    )
+
+
+def test_temperatures_of_each_time_look_at_what_was_seen():
+    problem = firmbound.datasets.gaussian(2, 4_000, 8, 6, dimension=4, separation=0.7)
+    prior, lengths = np.array([0.5, 0.5]), np.random.default_rng(0).integers(2, 9, 4_000)
+    after = np.arange(8) >= lengths[:, None]
+    sure = 2 * problem.evidence
+    other = np.where(after[:, :, None], np.random.default_rng(1).standard_normal(sure.shape), sure)
+    one, two = (fit_temperatures(each, problem.labels, prior, lengths) for each in (sure, other))
+    assert np.array_equal(one, two)
+    assert one == pytest.approx(np.full(8, 2.0), rel=0.2)
+
+
+def test_later_times_have_the_last_temperature():
+    known = np.array([0.5, 1.0, 2.0])
+    assert at_times(known, np.array([0, 1, 2, 3, 4, 99])).tolist() == [0.5, 0.5, 1.0, 2.0, 2.0, 2.0]
+    assert in_words(known) == "temperatures from 0.500 at the first observation to 2.000 at the last"
+    assert in_words(known[:1]) == "a temperature of 0.500"
+
+
 def test_labels_that_are_all_guessed_right_do_not_run_away():
     labels = np.arange(200) % 2
     evidence = np.where(labels[:, None, None] == np.arange(2), 0.0, -1.0) * np.ones((200, 5, 2))
     prior = np.array([0.5, 0.5])
     assert fit_temperature(evidence, labels, prior) == 1.0
     assert helpful_temperature(evidence, labels, prior) == 1.0
+    assert helpful_temperatures(evidence, labels, prior).tolist() == [1.0]
 
 
 @pytest.mark.parametrize(

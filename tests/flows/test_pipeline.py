@@ -128,7 +128,7 @@ model.save("by-hand")
     stage, by_hand = (TandemModel.load(path) for path in (folder / "tandem" / "network", project.folder / "by-hand"))
     for name, value in stage.network.state_dict().items():
         assert torch.equal(value, by_hand.network.state_dict()[name])
-    assert stage.temperature == by_hand.temperature
+    assert np.array_equal(stage.temperatures, by_hand.temperatures)
     test = TrajectoryStore(folder / "features" / "test.zarr")
     evidence = TrajectoryStore(folder / "tandem" / "test.zarr").evidence()
     assert np.allclose(evidence, stage.evidence(test.read("features")), atol=1e-5)

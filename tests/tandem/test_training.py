@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import firmbound
+from firmbound.bundle import read_bundle, write_bundle
 from firmbound.errors import BundleError, InvalidInput, NumericalError
 from firmbound.evaluation.calibration import calibration
 from firmbound.scaling import Moments
@@ -269,10 +270,12 @@ def test_divergence_names_step_rate_and_checkpoint(tmp_path):
     assert (tmp_path / "poisoned").is_dir()
 
 
-def test_a_saved_model_is_the_same_and_streams(tmp_path):
-    model, fresh = replace(fit(), temperature=1.7), problem(20, 9)
+@pytest.mark.parametrize("temperatures", [[1.7], [0.6, 0.9, 1.1, 1.3]])
+def test_a_saved_model_is_the_same_and_streams(tmp_path, temperatures):
+    model, fresh = replace(fit(), temperatures=np.array(temperatures)), problem(20, 9)
     model.save(tmp_path / "model")
     again = TandemModel.load(tmp_path / "model")
+    assert again.temperatures.tolist() == temperatures
     evidence = model.evidence(fresh.features)
     assert np.array_equal(evidence, again.evidence(fresh.features))
     assert np.array_equal(evidence.max(axis=-1), np.zeros((20, 8)))
@@ -280,6 +283,33 @@ def test_a_saved_model_is_the_same_and_streams(tmp_path):
     for t in range(8):
         pushed = stream.push(fresh.features[0, t])
         assert np.allclose(pushed - pushed.max(), evidence[0, t], atol=1e-5)
+        elsewhere = again.stream()
+        assert np.array_equal(elsewhere.restore(stream.state()), pushed)
+    pool = again.pool(2)
+    for t in range(8):  # the second begins two observations later
+        both = np.array([0, 1] if t > 1 else [0])
+        pushed = pool.advance(both, np.stack([fresh.features[one, t - 2 * one] for one in both]).astype(np.float32))
+        for one, row in zip(both, pushed, strict=True):
+            assert np.allclose(row, evidence[one, t - 2 * one], atol=1e-5)
+
+
+def test_models_with_one_temperature_are_still_read_and_broken_ones_are_not(tmp_path):
+    model = replace(fit(), temperatures=np.array([1.7]))
+    header, arrays = _parts_of(model, tmp_path / "model")
+    del header["temperatures"]
+    write_bundle(tmp_path / "older", kind="tandem", header=header | {"temperature": 1.7}, arrays=arrays)
+    assert TandemModel.load(tmp_path / "older").temperatures.tolist() == [1.7]
+    for place, broken in enumerate(([], [0.0], [1.0, -1.0], [[1.0]], ["warm"], None)):
+        write_bundle(tmp_path / str(place), kind="tandem", header=header | {"temperatures": broken}, arrays=arrays)
+        with pytest.raises(BundleError, match="no TANDEM model"):
+            TandemModel.load(tmp_path / str(place))
+
+
+def _parts_of(model, path):
+    model.save(path)
+    header, arrays = read_bundle(path, kind="tandem")
+    own = ("network", "dimension", "classes", "oblivious", "temperatures")
+    return {name: header[name] for name in own}, arrays
 
 
 def test_stores_are_streamed_and_train_like_arrays(tmp_path):
@@ -393,18 +423,18 @@ def test_a_temperature_is_fitted_on_validation_sequences():
     """Held down by a strong weight decay, a network is not sure enough; the temperature takes that back."""
     training = TrainingOptions(epochs=6, batch=50, learning_rate=1e-2, weight_decay=3e-2)
     plain, fitted = (fit(training, calibrate=calibrate) for calibrate in (False, True))
-    assert plain.temperature == 1.0
+    assert plain.temperatures.tolist() == [1.0]
     fresh = problem(2_000, 3)
     losses = [
         calibration(model.evidence(fresh.features), fresh.labels, model.prior).negative_log_likelihood.mean()
         for model in (plain, fitted)
     ]
-    assert fitted.temperature < 0.9
+    assert fitted.temperatures.mean() < 0.9
     assert losses[1] < losses[0]
-    sure = replace(plain, temperature=0.3)
+    sure = replace(plain, temperatures=np.array([0.3]))
     held_out = problem(300, 2)
     again = sure.calibrated(ArraySource.of(held_out.features, held_out.labels, 2))
-    assert again.temperature == fitted.temperature  # what it was before does not matter
+    assert np.array_equal(again.temperatures, fitted.temperatures)  # what it was before does not matter
     assert np.allclose(again.evidence(fresh.features), fitted.evidence(fresh.features))
 
 
