@@ -1,13 +1,13 @@
 """The study's bars: `python -m benchmarks.study [name]` runs `make study` in this folder and keeps what it found.
 
 Written to results/study[_name].json: where a rival is ahead, our rules beside static thresholds, variance of the
-hitting time, errors at the same mean time, options that were found, seconds by the clock and of all processes.
+hitting time, errors at the same mean time, options that were found, seconds by the clock, and of each stage seconds,
+CPU seconds and peak memory, as its log has them.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -16,18 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import record
+from flows.log_reading import read_log, stage_runs
 
 KEPT = ("ours", "datasets", "repeats", "failed", "cheaper", "beside_static", "same_beliefs", "shares")
+STAGES = ("features", "baselines", "experiments", "study")
 LATER = ("errors_at_shares", "variance", "ranks", "searched")
 
 
 def main() -> None:
     started = time.perf_counter()
     subprocess.run(["make", "study"], check=True)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = {"seconds": time.perf_counter() - started, "cpu_seconds": used.ru_utime + used.ru_stime}
+    spent = {"seconds": time.perf_counter() - started, "stages": spent_by_stages()}
     name = "_".join(["study", *sys.argv[1:]])
     record(name, bars(json.loads(Path("data/study/findings.json").read_text())) | spent)
+
+
+def spent_by_stages() -> list[dict[str, Any]]:
+    """Of all that ended well, also in earlier parts of a study that was killed and went on."""
+    measures = ("stage", "dataset", "seconds", "cpu_seconds", "child_peak_mb")
+    runs = [one for one in stage_runs(read_log()) if one.result == "completed"]
+    return [{name: getattr(one, name) for name in measures} for one in runs if one.stage in STAGES]
 
 
 def bars(found: dict[str, Any]) -> dict[str, Any]:

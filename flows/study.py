@@ -19,7 +19,7 @@ from firmbound.study.findings import (
     SHARES,
     beside_static,
     cheaper_rivals,
-    errors_at_points_of,
+    errors_at_same_times,
     errors_at_shares,
     paid_differences,
     ranking,
@@ -136,11 +136,11 @@ def told(row: Row) -> Row:
 def same_beliefs(repeats: list[Repeat]) -> list[Row]:
     """Our rule and a threshold on the same classifier's beliefs: what the rule helps, whatever the network.
 
-    behind: points of the threshold at which our rule errs more, by more than one standard error, and by two.
+    behind: mean times at which our rule errs more, by more than one standard error, and by two.
     """
     rows = []
     for name, rule in product(BELIEVERS, ("firmbound", "refined")):
-        points = errors_at_points_of(f"{name}-threshold", repeats, f"{name}-{rule}")
+        points = errors_at_same_times(f"{name}-threshold", repeats, f"{name}-{rule}")
         if points:
             apart = [(row["ours"] - row["rival"], row["error"]) for row in points]
             differences = [more for more, _ in apart]

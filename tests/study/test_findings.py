@@ -12,7 +12,7 @@ from firmbound.study.contest import Outcome
 from firmbound.study.findings import (
     beside_static,
     cheaper_rivals,
-    errors_at_points_of,
+    errors_at_same_times,
     errors_at_shares,
     paid_differences,
     pooled_curve,
@@ -189,11 +189,20 @@ def test_beside_static_both_risks_are_told_with_their_errors():
         assert row["paid_error"] > 0
 
 
-def test_the_same_beliefs_are_compared_at_every_point_of_the_threshold():
+def test_errors_are_compared_at_the_times_of_whoever_has_fewer_ways():
     one = repeats(datasets=("a",), count=2)
-    rows = errors_at_points_of("static", one, "firmbound-cfl")
-    assert [round(row["time"]) for row in rows] == [6, 10, 14]  # at 3 we have not begun
-    assert errors_at_points_of("nobody", one, "firmbound-cfl") == []
+    dense, sparse = (errors_at_same_times(name, one, "firmbound-cfl") for name in ("static", "rival"))
+    assert [round(row["time"]) for row in dense] == [5, 12]  # ours
+    assert [row["ours"] for row in dense] == pytest.approx([0.2, 0.05], abs=0.02)
+    assert [row["rival"] for row in dense] == pytest.approx([0.3 - 2 / 3 * 0.05, 0.1], abs=0.02)
+    assert [round(row["time"]) for row in sparse] == [8]  # theirs
+    assert sparse[0]["ours"] == pytest.approx(0.2 - 3 / 7 * 0.15, abs=0.02)
+    assert sparse[0]["rival"] == pytest.approx(0.3, abs=0.02)
+    swapped = errors_at_same_times("firmbound-cfl", one, "static")
+    assert [row["ours"] - row["rival"] for row in swapped] == pytest.approx(
+        [row["rival"] - row["ours"] for row in dense]
+    )
+    assert errors_at_same_times("nobody", one, "firmbound-cfl") == []
 
 
 def test_chances_are_even_where_there_is_nothing_and_sure_where_all_differ_alike():
