@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag, ViewType
+from mlflow.entities import LifecycleStage, Metric, Param, Run, RunTag, ViewType
 from mlflow.exceptions import MlflowException
 
 from flows.log_reading import MEASURES, StageRun, read_log, stage_runs
@@ -25,16 +25,17 @@ STATUS = {"completed": "FINISHED", "interrupted": "KILLED"}
 
 
 def track_stages(lines: Iterable[dict[str, object]] | None = None) -> int:
-    """Log all stage runs that have ended and that MLflow has not; returns how many."""
+    """Log all stage runs that have ended and that MLflow has not, or not as a whole; returns how many."""
     ended = [one for one in stage_runs(read_log() if lines is None else lines) if one.seconds is not None]
     if not ended:
         return 0
     client = connect()
     experiment = _experiment(client)
     known = _known(client, experiment)
-    new = [one for one in ended if one.id not in known]
+    new = [one for one in ended if not _whole(known.get(one.id))]
     for one in new:
-        _log(client, experiment, one)
+        begun = known.get(one.id)
+        _log(client, _begin(client, experiment, one) if begun is None else begun.info.run_id, one)
     return len(new)
 
 
@@ -49,21 +50,33 @@ def _experiment(client: MlflowClient) -> str:
         return str(client.get_experiment_by_name(EXPERIMENT).experiment_id)
 
 
-def _known(client: MlflowClient, experiment: str) -> set[str]:
+def _known(client: MlflowClient, experiment: str) -> dict[str, Run]:
     """Deleted ones among them: what a person removed is not brought back."""
     found = client.search_runs([experiment], run_view_type=ViewType.ALL, max_results=MOST)
-    return {run.data.tags.get(ID, "") for run in found}
+    return {run.data.tags.get(ID, ""): run for run in found}
 
 
-def _log(client: MlflowClient, experiment: str, one: StageRun) -> None:
-    begun = int(datetime.fromisoformat(one.begun).timestamp() * 1000)
+def _whole(run: Run | None) -> bool:
+    """Whoever was killed while logging left a run without an end; the next one goes on with it."""
+    return run is not None and (run.info.end_time is not None or run.info.lifecycle_stage == LifecycleStage.DELETED)
+
+
+def _begin(client: MlflowClient, experiment: str, one: StageRun) -> str:
     tags = {ID: one.id, "stage": one.stage, "dataset": one.dataset, "result": one.result, "run": one.run}
     given = {name: value for name, value in tags.items() if value is not None}
     name = f"{one.stage} {one.dataset}" if one.dataset else one.stage
-    run = client.create_run(experiment, start_time=begun, tags=given, run_name=name).info.run_id
+    return str(client.create_run(experiment, start_time=_begun(one), tags=given, run_name=name).info.run_id)
+
+
+def _log(client: MlflowClient, run: str, one: StageRun) -> None:
+    begun = _begun(one)
     measured = [(name, getattr(one, name)) for name in MEASURES]
     metrics = [Metric(name, value, begun, 0) for name, value in measured if value is not None]
     why = [RunTag("why", one.exception[:5000])] if one.exception else []
     params = [Param(name, value) for name, value in (("stage", one.stage), ("dataset", one.dataset or ""))]
     client.log_batch(run, metrics=metrics, params=params, tags=why)
     client.set_terminated(run, STATUS.get(one.result, "FAILED"), end_time=begun + int(1000 * (one.seconds or 0)))
+
+
+def _begun(one: StageRun) -> int:
+    return int(datetime.fromisoformat(one.begun).timestamp() * 1000)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -97,6 +98,32 @@ def test_a_stage_that_fails_is_in_log_and_mlflow(project):
     ((tags, _, status, _),) = [row for row in rows if row[0]["firmbound.stage_run"] == run.id]
     assert status == "FAILED"
     assert "must be one of" in tags["why"]
+
+
+HALF = """
+import json, os, signal, sys
+from mlflow import MlflowClient
+from flows.observability import BEGUN, ENDED
+from flows.stage_tracking import EXPERIMENT, ID, track_stages
+from flows.tracking import connect
+about = {"time": "2026-01-01T00:00:00+00:00", "level": "INFO", "stage_run": "half", "stage": "boundary"}
+lines = [about | {"message": BEGUN}, about | {"message": ENDED, "result": "completed", "seconds": 3.0, "peak_mb": 80.0}]
+if sys.argv[1:] == ["die"]:
+    MlflowClient.log_batch = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+new = [track_stages(lines), track_stages(lines)]
+client = connect()
+found = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id], f"tags.`{ID}` = 'half'")
+rows = [[run.info.status, run.info.end_time - run.info.start_time, run.data.metrics] for run in found]
+print(json.dumps([new, rows]))
+"""
+
+
+def test_whoever_is_killed_while_telling_mlflow_leaves_nothing_half_told(project):
+    (project.folder / "half_told.py").write_text(HALF)
+    assert project.run("half_told", "die", check=False).returncode == -signal.SIGKILL
+    new, rows = json.loads(project.run("half_told").stdout.splitlines()[-1])
+    assert new == [1, 0]
+    assert rows == [["FINISHED", 3_000, {"seconds": 3.0, "peak_mb": 80.0}]]
 
 
 def test_what_a_stage_used_is_no_result(project):
