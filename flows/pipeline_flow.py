@@ -1,10 +1,12 @@
 """The flow above the stages: what shows as one run in the Prefect UI."""
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
@@ -30,6 +32,7 @@ from flows.stage_tracking import track_stages
 from flows.warm import warm_stages
 
 LOCK = Path(".dvc/tmp/firmbound.lock")
+DVC_LOCKS = Path(".dvc/tmp/rwlock")
 
 
 class PipelineError(FirmboundError):
@@ -81,6 +84,7 @@ def study_pipeline_flow(params: Params) -> None:
 
 def bring_up_to_date(params: Params, *targets: str) -> None:
     """Run what is stale, on what params ask for; what stages used is kept, also of those that failed."""
+    mend_locks_of_dvc()
     try:
         with cluster_of(params), warm_stages():
             reproduce(*targets)
@@ -102,6 +106,25 @@ def alone() -> Iterator[None]:
         file.write(f"{flow_run.name} (process {os.getpid()})\n")
         file.flush()
         yield
+
+
+def mend_locks_of_dvc(patience: float = 1.0) -> None:
+    """DVC writes the list of its locks in place: a kill meanwhile leaves half of it, which no later DVC would read.
+
+    One that another DVC is writing is whole a moment later.
+    """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            json.loads(DVC_LOCKS.read_bytes())
+            return
+        except FileNotFoundError:
+            return
+        except ValueError:
+            if time.monotonic() > until:
+                DVC_LOCKS.unlink(missing_ok=True)
+                return
+            time.sleep(0.05)
 
 
 def cluster_of(params: Params) -> AbstractContextManager[None]:

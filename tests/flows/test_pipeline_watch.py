@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from flows.log_reading import read_log, stage_runs
+from flows.pipeline_flow import DVC_LOCKS, mend_locks_of_dvc
 from tests.flows.small_project import SMALL
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.filterwarnings("default")]
@@ -124,6 +125,19 @@ def test_whoever_is_killed_while_telling_mlflow_leaves_nothing_half_told(project
     new, rows = json.loads(project.run("half_told").stdout.splitlines()[-1])
     assert new == [1, 0]
     assert rows == [["FINISHED", 3_000, {"seconds": 3.0, "peak_mb": 80.0}]]
+
+
+@pytest.mark.parametrize("left", [b"", b'{"/data": {"read', b"\xff"])
+def test_locks_of_dvc_that_a_kill_cut_are_no_hindrance(left, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mend_locks_of_dvc()
+    DVC_LOCKS.parent.mkdir(parents=True)
+    DVC_LOCKS.write_text("{}")
+    mend_locks_of_dvc()
+    assert DVC_LOCKS.read_text() == "{}"
+    DVC_LOCKS.write_bytes(left)
+    mend_locks_of_dvc(patience=0.1)
+    assert not DVC_LOCKS.exists()
 
 
 def test_what_a_stage_used_is_no_result(project):
