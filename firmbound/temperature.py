@@ -63,24 +63,26 @@ def helpful_temperature(evidence: NDArray[Any], labels: Ints, prior: Floats, len
     Each half of the sequences is scored with the temperature of the other. It helps if the mean negative log-likelihood
     falls by more than one standard error.
     """
-    if len(labels) < ENOUGH:
-        return 1.0
-    plain = _losses(evidence, labels, prior, lengths, 1.0)
-    helps = _beyond_chance(plain - _held_out_losses(fit_temperature, evidence, labels, prior, lengths))
-    return fit_temperature(evidence, labels, prior, lengths) if helps else 1.0
+    return _one_that_helps(evidence, labels, prior, lengths)[0]
 
 
 def helpful_temperatures(evidence: NDArray[Any], labels: Ints, prior: Floats, lengths: Ints | None = None) -> Floats:
     """(T,) temperatures, or (1,): one for all t unless one for each helps, in the sense of `helpful_temperature`."""
-    one = helpful_temperature(evidence, labels, prior, lengths)
-    if len(labels) >= ENOUGH and evidence.shape[1] > 1:
-        if one == 1.0:
-            before = _losses(evidence, labels, prior, lengths, 1.0)
-        else:
-            before = _held_out_losses(fit_temperature, evidence, labels, prior, lengths)
-        if _beyond_chance(before - _held_out_losses(fit_temperatures, evidence, labels, prior, lengths)):
-            return fit_temperatures(evidence, labels, prior, lengths)
-    return np.array([one])
+    one, losses = _one_that_helps(evidence, labels, prior, lengths)
+    if len(labels) < ENOUGH or evidence.shape[1] == 1:
+        return np.array([one])
+    helps = _beyond_chance(losses - _held_out_losses(fit_temperatures, evidence, labels, prior, lengths))
+    return fit_temperatures(evidence, labels, prior, lengths) if helps else np.array([one])
+
+
+def _one_that_helps(evidence: NDArray[Any], labels: Ints, prior: Floats, lengths: Ints | None) -> tuple[float, Floats]:
+    """A temperature for all t, 1 where none helps, and the (n,) losses that it was judged by."""
+    plain = _losses(evidence, labels, prior, lengths, 1.0)
+    if len(labels) >= ENOUGH:
+        mended = _held_out_losses(fit_temperature, evidence, labels, prior, lengths)
+        if _beyond_chance(plain - mended):
+            return fit_temperature(evidence, labels, prior, lengths), mended
+    return 1.0, plain
 
 
 def at_times(temperatures: Floats, times: Ints) -> Floats:

@@ -142,7 +142,8 @@ def reproduce(*targets: str) -> None:
     # On a terminal stages draw their own progress; elsewhere we look for the reason of a failure.
     watched = not sys.stderr.isatty()
     os.environ[RUN] = str(flow_run.name)  # on every line that a stage of this run logs
-    command = [*DVC, "repro", *targets]
+    # Whoever asks DVC something meanwhile holds its lock; after three seconds DVC would give a whole run up for that.
+    command = [*DVC, "--wait-for-lock", "repro", *targets]
     dvc = subprocess.Popen(command, stderr=subprocess.PIPE if watched else None, text=True)
     reason = "the reason stands above"
     try:

@@ -7,8 +7,10 @@ import re
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +101,18 @@ class Served:
 
 
 def fetch(address: str, body: dict[str, Any] | None = None) -> Any:
+    """An answer. 503 means a database that others write to: Prefect's own clients ask again then, and so do we."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as refused:
+            if refused.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What happens to real machines: kills, a full disk, servers that are away. A re-run ends as if nothing had been."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,9 +11,12 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
+import zc.lockfile
 
 from flows.registry import FINGERPRINT
+from tests.flows.served_project import wait_for
 from tests.flows.small_project import champion
 from tests.flows.test_runners import cluster_by_hand, results_of, with_runner
 
@@ -193,8 +197,9 @@ def test_a_locked_mlflow_store_is_waited_for(project, undisturbed):
 
 
 def test_two_repros_at_once_leave_one_result_and_the_next_has_nothing_to_do(project, undisturbed):
+    """With --wait-for-lock one of them at least finishes: whoever comes second to a stage is told who is there."""
     shutil.rmtree(project.folder / "data" / "tiny3" / "boundary")
-    command = [sys.executable, "-m", "dvc", "repro"]
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro"]
     both = [
         subprocess.Popen(
             command, cwd=project.folder, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -205,3 +210,25 @@ def test_two_repros_at_once_leave_one_result_and_the_next_has_nothing_to_do(proj
     assert 0 in [process.returncode for process in both], said
     again = project.run("dvc", "repro")
     assert "Running stage 'boundary" not in again.stdout
+
+
+def test_whoever_holds_the_lock_of_dvc_for_long_does_not_end_a_run(project, undisturbed):
+    """Say `dvc status` of a large project. Left alone, DVC gives up after three seconds."""
+    lock = zc.lockfile.LockFile(str(project.folder / ".dvc" / "tmp" / "lock"))
+    try:
+        given_up = project.run("dvc", "status", check=False)
+        assert "Unable to acquire lock" in given_up.stderr
+        command = [sys.executable, "-m", "flows.pipeline"]
+        running = subprocess.Popen(command, cwd=project.folder, env=project.environment)
+        wait_for(lambda: [one for one in children_of(running) if "repro" in one.cmdline()])
+        time.sleep(8)  # it comes to the lock, and waits longer than DVC would
+        assert running.poll() is None
+    finally:
+        lock.close()
+    assert running.wait() == 0
+
+
+def children_of(process):
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(process.pid).children(recursive=True)
+    return []
