@@ -89,6 +89,7 @@ benchmark: setup ## measure the bars again (many hours)
 	@$(BIN)/python -m benchmarks.refinement
 	@$(BIN)/python -m benchmarks.refinement_kinds
 	@$(BIN)/python -m benchmarks.study
+	@$(BIN)/python -m benchmarks.paper_sizes
 	@$(BIN)/python -m benchmarks.calimera_reading
 	@$(BIN)/python -m benchmarks.real_settings
 	@$(BIN)/python -m benchmarks.real_data
