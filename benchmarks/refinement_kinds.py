@@ -21,7 +21,7 @@ from benchmarks.record import record
 from firmbound.arrays import Ints
 from firmbound.evaluation.estimates import mean_of
 from firmbound.evaluation.risk import realised_risk
-from firmbound.refinement.cross_fitting import fold_numbers
+from firmbound.folds import fold_numbers
 
 Refine = Callable[[NDArray[Any], Ints, NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
 FOLDS = 2

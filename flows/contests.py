@@ -40,7 +40,8 @@ def contest_of(dataset: str, params: Params, repeat: int, folder: Path) -> Conte
     """
     seed = study_of(params).seed + repeat
     parts = parts_of(dataset, params, seed)
-    learned, seconds = isinstance(params.tandem[dataset], LearnedEvidence), 0.0
+    section, seconds = params.tandem[dataset], 0.0
+    learned = isinstance(section, LearnedEvidence)
     if learned:
         parts, seconds = load_evidence(folder, parts)
     given = parts["test"].evidence if parts["test"].evidence is not None else parts["test"].features
@@ -54,6 +55,7 @@ def contest_of(dataset: str, params: Params, repeat: int, folder: Path) -> Conte
         rows=rows_of(dataset, params, seed, len(parts["test"].labels)),
         fit_on=params.boundary[dataset].fit_on,
         learned=learned,
+        known=isinstance(section, LearnedEvidence) and section.knows_training,
         evidence_seconds=seconds,
     )
 
@@ -75,7 +77,7 @@ def tandem_options(section: LearnedEvidence) -> TandemOptions:
     from firmbound.study.learned_evidence import TandemOptions
 
     network, training = section.options()
-    return TandemOptions(network, training, section.oblivious, section.calibrate)
+    return TandemOptions(network, training, section.oblivious, section.calibrate, section.folds)
 
 
 def parts_of(dataset: str, params: Params, seed: int) -> dict[str, Batch]:

@@ -121,11 +121,24 @@ def _check_recorded(section: RecordedFeatures, params: Params, dataset: str) -> 
     evidence = params.tandem[dataset]
     if isinstance(evidence, LearnedEvidence):
         evidence.options()
+        _check_folds(section, evidence)
     if isinstance(evidence, GivenEvidence) == (section.held == "features"):
         rule = "be learned, since there are only features" if section.held == "features" else "be given"
         raise InvalidInput(
             "evidence", f"{rule} (tandem.{dataset}; features.{dataset} holds {section.held})", evidence.evidence
         )
+
+
+def _check_folds(section: RecordedFeatures, evidence: LearnedEvidence) -> None:
+    """Folds are drawn sequence by sequence, which keeps nobody apart who has several."""
+    if evidence.folds is None:
+        return
+    rule = "be null, since sequences of one {} would lie in several folds"
+    advice = "Fit rules on validation sequences instead (boundary: fit_on: validation)."
+    if section.split.by == "group":
+        raise InvalidInput("folds", rule.format("group"), evidence.folds, advice)
+    if section.windows is not None and section.windows.segment is not None:
+        raise InvalidInput("folds", rule.format("series"), evidence.folds, advice)
 
 
 def _check_refinement(params: Params, dataset: str) -> None:

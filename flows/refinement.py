@@ -108,7 +108,8 @@ def judge(dataset: str, params: Params, stores: dict[str, TrajectoryStore], lear
         work_task(fit_rule, f"{dataset} rule {word} refinement", heavy=True).submit(dataset, params, source, honest)
         for word, honest in (("without", None), ("with", learned.honest))
     )
-    known = section.fit_on == "train" and isinstance(params.tandem[dataset], LearnedEvidence)
+    evidence_from = params.tandem[dataset]
+    known = section.fit_on == "train" and isinstance(evidence_from, LearnedEvidence) and evidence_from.knows_training
     by = stores["validation"] if known else source
     evidence = by.evidence()
     if known:

@@ -69,6 +69,12 @@ class LearnedEvidence(Section):
     training: Training
     oblivious: bool
     calibrate: bool
+    folds: Annotated[int, Field(ge=2, le=20)] | None
+
+    @property
+    def knows_training(self) -> bool:
+        """Whether evidence of training sequences comes from a network that has seen them."""
+        return self.folds is None
 
     def options(self) -> tuple[NetworkOptions, TrainingOptions]:
         return NetworkOptions(**self.network.model_dump()), TrainingOptions(**self.training.model_dump())

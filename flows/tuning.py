@@ -17,7 +17,7 @@ from firmbound.tandem.options import NetworkOptions, TrainingOptions
 from firmbound.tandem.training import check_sources
 from firmbound.tandem.tuning import SearchSpace, close_left_open, finished, open_study, score_trial
 from flows.observability import observed
-from flows.params import SPACES, Params, check_dataset_name, is_space
+from flows.params import SPACES, GivenEvidence, LearnedEvidence, Params, check_dataset_name, is_space
 from flows.params_file import replace_section
 from flows.progress import progress
 from flows.runners import one_core_tasks
@@ -51,7 +51,7 @@ def tuning_flow(dataset: str, params: Params, trials: int | None = None) -> None
         for done, future in enumerate(futures, start=before + 1):
             future.result()
             advance(done, space.trials)
-    write_best(dataset, study, space, train.horizon)
+    write_best(dataset, study, space, train.horizon, params.tandem[dataset])
 
 
 def space_of(dataset: str, params: Params) -> SearchSpace:
@@ -110,7 +110,9 @@ def run_trial(dataset: str, space: SearchSpace, seed: int) -> None:
     study.optimize(objective, n_trials=1)
 
 
-def write_best(dataset: str, study: optuna.Study, space: SearchSpace, horizon: int) -> None:
+def write_best(
+    dataset: str, study: optuna.Study, space: SearchSpace, horizon: int, former: GivenEvidence | LearnedEvidence
+) -> None:
     if not study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]):
         raise TuningError("No trial came to its end: all were pruned. Ask for more trials.")
     network, training = space.suggest(optuna.trial.FixedTrial(study.best_params), horizon)
@@ -120,6 +122,7 @@ def write_best(dataset: str, study: optuna.Study, space: SearchSpace, horizon: i
         "training": asdict(training) | {"device": "auto"},
         "oblivious": False,
         "calibrate": True,
+        "folds": former.folds if isinstance(former, LearnedEvidence) else None,
     }
     replace_section(Path("params.yaml"), "tandem", dataset, section)
     get_run_logger().info(

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from firmbound.arrays import Bools, Floats, Ints, check_lengths, class_labels, finite_array
 from firmbound.errors import InvalidInput
+from firmbound.folds import fold_numbers
 from firmbound.refinement.echo import Singles
 from firmbound.refinement.listener import Listener, bounded, create_listener, over_classes
 from firmbound.refinement.options import RIDGES, RefinementOptions
@@ -178,16 +179,6 @@ def walk(
         now = bounded(evidence[rows, time - 1])
         past, columns = listener.hear(past, time, now, None if features is None else features[rows, time - 1])
         yield Step(time, rows, now, columns)
-
-
-def fold_numbers(labels: Ints, folds: int, seed: int) -> Ints:
-    """A fold for each sequence, every class spread evenly.  (n,) -> (n,) in 0..folds-1."""
-    random = np.random.default_rng(seed)
-    order = random.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    numbers = np.empty(len(labels), dtype=np.int64)
-    numbers[order] = np.arange(len(labels)) % folds
-    return numbers
 
 
 class _Learner:

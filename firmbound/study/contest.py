@@ -25,7 +25,7 @@ class Contest:
 
     fit_on: the split that stopping rules are fitted on. `seed` is the repeat's. rows (n,): names of the test sequences,
     the same in every repeat where the sequences are. learned: whether a network learned the evidence from the training
-    sequences, and evidence_seconds, what that took.
+    sequences, and evidence_seconds, what that took. known: whether it knows those whose evidence is here too well.
     """
 
     train: Batch
@@ -37,6 +37,7 @@ class Contest:
     rows: Ints
     fit_on: Literal["train", "validation"] = "train"
     learned: bool = False
+    known: bool = False
     evidence_seconds: float = 0.0
 
     @property

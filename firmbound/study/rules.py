@@ -102,7 +102,7 @@ def fit_refined_rule(
         options=chosen,
     )
     first = _induced(contest, lesson, honest, method, options, statistic)
-    if contest.learned and contest.fit_on == "train":
+    if contest.known and contest.fit_on == "train":
         judging, by = refined(refiner, held_out), held_out
     else:
         judging, by = honest, lesson

@@ -57,6 +57,7 @@ LEARNED = {
     },
     "oblivious": False,
     "calibrate": True,
+    "folds": None,
 }
 NETWORKS = {
     "optimizer": "adam",

@@ -261,6 +261,7 @@ def test_a_changed_cost_runs_what_depends_on_it_only(project):
         ({"boundary.surprise": 1}, "boundary.tiny2.surprise.*known key"),
         ({"surprise": 1}, "surprise.*known key"),
         ({"tandem": {"tiny2": LEARNED, "tiny3": {"evidence": "given"}}}, "tandem.learned.*given"),
+        ({"tandem": SMALL["tandem"] | {"spoken": LEARNED | {"folds": 2}}}, "spoken: folds.*one group.*fit_on"),
     ],
 )
 def test_bad_params_fail_with_one_line_and_lose_nothing(project, change, message):
@@ -337,6 +338,47 @@ def test_killed_training_goes_on_and_ends_as_it_would_have(project):
     project.run("flows.tandem", "learned")
     undisturbed = (project.folder / "data" / "learned" / "tandem" / "network" / "arrays.safetensors").read_bytes()
     assert resumed == undisturbed
+    project.write(params)
+    project.run("dvc", "checkout", "-f", "-q", "dvc.yaml")
+    assert project.results() == before
+
+
+def test_networks_of_folds_go_on_after_a_kill_and_say_what_the_librarys_say(project):
+    """kill -9 when the first fold is read; stores are then those of a plain call, network and temperatures too."""
+    before, params = project.results(), project.params()
+    folded = json.loads(json.dumps(params))
+    folded["tandem"]["learned"]["folds"] = 3
+    project.write(folded)
+    scratch = project.folder / "data" / "learned" / ".training"
+    project.kill_once("tandem", "learned", lambda: scratch.glob("*-fold-*.npy"))
+    read = {file: file.stat().st_mtime_ns for file in scratch.glob("*-fold-*.npy")}
+    assert {k: v for k, v in project.results().items() if ".training" not in k} == before
+    project.run("flows.tandem", "learned")
+    assert read
+    assert not scratch.exists()
+    (project.folder / "folds_by_hand.py").write_text(
+        f"""
+import numpy as np
+from firmbound.store import TrajectoryStore
+from firmbound.tandem.cross_fitting import fit_in_folds
+from firmbound.tandem.data import StoreSource
+from firmbound.tandem.model import TandemModel
+from firmbound.tandem.options import NetworkOptions, TrainingOptions
+stores = {{s: TrajectoryStore("data/learned/features/" + s + ".zarr") for s in ("train", "validation")}}
+train, validation = (StoreSource(store) for store in stores.values())
+model, unseen = fit_in_folds(
+    train, validation, np.array(stores["train"].description.prior), NetworkOptions(**{LEARNED["network"]}),
+    TrainingOptions(**{LEARNED["training"]}), 3,
+)
+stage = TandemModel.load("data/learned/tandem/network")
+assert np.array_equal(stage.temperatures, model.temperatures)
+for split, said in (("train", unseen), ("validation", model.evidence(stores["validation"].read("features")))):
+    evidence = TrajectoryStore("data/learned/tandem/" + split + ".zarr").evidence()
+    assert np.allclose(evidence, said, atol=1e-5), split
+print("the same")
+"""
+    )
+    assert "the same" in project.run("folds_by_hand").stdout
     project.write(params)
     project.run("dvc", "checkout", "-f", "-q", "dvc.yaml")
     assert project.results() == before
