@@ -20,7 +20,6 @@ from firmbound.folds import fold_numbers
 from firmbound.tandem.data import SequenceSource, in_order
 from firmbound.tandem.model import BLOCK, TandemModel, fit_tandem_from
 from firmbound.tandem.options import NetworkOptions, TrainingOptions
-from firmbound.tandem.training import Advance
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ def evidence_of_fold(
     *,
     oblivious: bool = False,
     checkpoint: Path | None = None,
-    advance: Advance | None = None,
 ) -> NDArray[np.float32]:
     """(m, T, K) evidence of a fold's sequences, as it comes, by a network that learned from all others."""
     held, seen = fold.held(source), fold.seen(source)
@@ -102,7 +100,6 @@ def evidence_of_fold(
         oblivious=oblivious,
         calibrate=False,
         checkpoint=checkpoint,
-        advance=advance,
     )
     return np.concatenate([model.evidence(batch.features) for batch in in_order(held, BLOCK)])
 
@@ -123,7 +120,7 @@ def agreeing(
     Those are fitted on the latter, which are as many as there are training sequences.
     """
     if calibrate:
-        model = model.calibrated_by(unseen, source.labels, source.lengths)
+        model = model.calibrated_by(unseen, source)
     return model, model.cooled(unseen)
 
 

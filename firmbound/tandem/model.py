@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from firmbound.arrays import Floats, Ints
+from firmbound.arrays import Floats
 from firmbound.bundle import read_bundle, write_bundle
 from firmbound.devices import Device, torch_device
 from firmbound.errors import BundleError, InvalidInput
@@ -70,12 +70,12 @@ class TandemModel:
         plain = replace(self, temperatures=np.ones(1))
         rows = range(0, len(held_out.labels), BLOCK)
         evidence = np.concatenate([plain.evidence(held_out.read(slice(start, start + BLOCK))) for start in rows])
-        return self.calibrated_by(evidence, held_out.labels, held_out.lengths)
+        return self.calibrated_by(evidence, held_out)
 
-    def calibrated_by(self, evidence: NDArray[Any], labels: Ints, lengths: Ints) -> TandemModel:
+    def calibrated_by(self, evidence: NDArray[Any], held_out: SequenceSource) -> TandemModel:
         """The same by evidence (n, T, K) as it comes, of sequences that whoever gave it was not trained on."""
-        shares = np.bincount(labels, minlength=len(self.prior)) / len(labels)
-        return replace(self, temperatures=helpful_temperatures(evidence, labels, shares, lengths))
+        shares = label_shares(held_out, len(self.prior))
+        return replace(self, temperatures=helpful_temperatures(evidence, held_out.labels, shares, held_out.lengths))
 
     def cooled(self, evidence: NDArray[Any]) -> NDArray[np.float32]:
         """Evidence (n, T, K) as it comes, at this model's temperatures."""

@@ -351,10 +351,9 @@ def test_networks_of_folds_go_on_after_a_kill_and_say_what_the_librarys_say(proj
     project.write(folded)
     scratch = project.folder / "data" / "learned" / ".training"
     project.kill_once("tandem", "learned", lambda: scratch.glob("*-fold-*.npy"))
-    read = {file: file.stat().st_mtime_ns for file in scratch.glob("*-fold-*.npy")}
+    assert list(scratch.glob("*-fold-*.npy"))
     assert {k: v for k, v in project.results().items() if ".training" not in k} == before
     project.run("flows.tandem", "learned")
-    assert read
     assert not scratch.exists()
     (project.folder / "folds_by_hand.py").write_text(
         f"""
