@@ -1,28 +1,36 @@
-"""What params/paper.yaml needs: `python -m benchmarks.paper_sizes [run] [study]`, in hours and memory.
+"""What params/paper.yaml needs: `python -m benchmarks.paper_sizes [run] [study] [kernels]`, in hours and memory.
 
-run: `make run` as it is there. study: one repeat of gauss2 with all methods at the paper's sizes, in which networks
-make a share of their updates and nothing is searched; what a network takes with all updates is reckoned from that.
+run: `make run` as it is there. study: one repeat of gauss2 with all methods but two at the paper's sizes, in which
+networks make a share of their updates and nothing is searched; what a network takes with all updates is reckoned from
+that. kernels: the two, ridge classifiers on MiniRocket features, at one prefix and for two smaller numbers of
+sequences; their seconds and memory grow along a line with the number, where it is larger than that of kernels.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+import firmbound
 from benchmarks.pipeline_times import ROOT, timed
 from benchmarks.record import RESULTS, record
 from flows.log_reading import read_log, stage_runs
 from flows.study_section import SEARCHED_RIVALS
+from flows.usage import Usage
 
 COMMAND = (".venv/bin/python", "-m", "flows.pipeline")
 NAME = "paper_sizes"
 UPDATES = 400  # of the networks; all of them need as many as the evidence's network at least
+ON_KERNELS = ("minirocket", "calimera")
+SEQUENCES = (12_500, 25_000)  # that these two are measured with
 
 
 def main(parts: list[str]) -> None:
@@ -33,7 +41,7 @@ def main(parts: list[str]) -> None:
             clone = Path(parent) / "firmbound"
             subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
             (clone / ".venv").symlink_to(ROOT / ".venv")
-            results[part] = {"run": measure_run, "study": measure_study}[part](clone)
+            results[part] = {"run": measure_run, "study": measure_study, "kernels": measure_kernels}[part](clone)
         record(NAME, results)
 
 
@@ -48,6 +56,7 @@ def measure_study(clone: Path) -> dict[str, Any]:
     asked = paper["study"]["networks"]["updates"]
     paper["datasets"] = ["gauss2"]
     paper["study"] |= {"datasets": ["gauss2"], "rivals": ["gauss2"], "repeats": 1, "rival_repeats": 1, "search": None}
+    paper["study"] |= {"leave_out": list(ON_KERNELS)}
     paper["study"]["networks"]["updates"] = UPDATES
     paper["study"]["tandem"]["training"]["epochs"] = 1
     paper["study"]["experiments"] |= {"sizes": [600], "sequences": 600, "fresh": 1000, "repeats": 1}
@@ -64,6 +73,48 @@ def measure_study(clone: Path) -> dict[str, Any]:
             rival: seconds * asked / UPDATES / 3600 for rival, seconds in networks.items()
         },
     }
+
+
+def measure_kernels(clone: Path) -> dict[str, Any]:
+    paper = yaml.safe_load((clone / "params" / "paper.yaml").read_text())
+    kernels, asked = paper["study"]["kernels"], paper["features"]["gauss2"]["sequences"]["train"]
+    found: dict[str, Any] = {}
+    for method in ON_KERNELS:
+        rows = [in_own_process(method, kernels, sequences) for sequences in SEQUENCES]
+        found[method] = {
+            "measured": rows,
+            f"reckoned for {asked} sequences": {
+                name: along_line([row[name] for row in rows], asked) for name in rows[0] if name != "sequences"
+            },
+        }
+    return {"kernels": kernels, "prefixes": 1, "methods": found}
+
+
+def in_own_process(method: str, kernels: int, sequences: int) -> dict[str, float]:
+    """So that its memory is its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(fit_on_kernels, method, kernels, sequences).result()
+
+
+def fit_on_kernels(method: str, kernels: int, sequences: int) -> dict[str, float]:
+    from firmbound.baselines.calimera import Calimera
+    from firmbound.baselines.minirocket import MiniRocketRidge
+
+    train, validation = (
+        firmbound.Batch(drawn.labels, 2, drawn.features)
+        for drawn in (firmbound.datasets.gaussian(2, count, seed=seed) for seed, count in enumerate((sequences, 2_000)))
+    )
+    if method == "minirocket":
+        MiniRocketRidge(kernels=kernels, timestamps=1).fit(train, validation, seed=0)
+    else:
+        # Its two timestamps are none and all of the horizon, and of none it fits nothing.
+        Calimera(kernels=kernels, timestamps=2).fit(train, validation, seed=0)
+    return {"sequences": sequences, **Usage().now()}
+
+
+def along_line(values: list[float], asked: int) -> float:
+    fewer, more = SEQUENCES
+    return values[0] + (values[1] - values[0]) * (asked - fewer) / (more - fewer)
 
 
 def stages_of(clone: Path) -> list[dict[str, Any]]:
@@ -87,4 +138,4 @@ def disk(clone: Path) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["run", "study"])
+    main(sys.argv[1:] or ["run", "study", "kernels"])

@@ -1,5 +1,6 @@
 """What tests share: small problems, fitted once."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,18 @@ LONG = [
     "test_registry",
 ]
 LONG += ["test_training", "test_own_evidence", "test_oracle"]
-PROJECT = ("test_pipeline", "test_serve", "test_remote")
+# Files that run the pipeline share a project, which takes a minute to make. Two projects, one a worker, for one worker
+# with all of these files would still be at them long after the other has ended.
+PROJECTS = {
+    "stages": ["test_pipeline"],
+    "recordings, pages, servers": [
+        "test_pipeline_recorded",
+        "test_pipeline_watch",
+        "test_pipeline_pages",
+        "test_serve",
+        "test_remote",
+    ],
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,13 +50,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Workers take file by file, and one of them all files that run the pipeline: they share one project."""
+    """Workers take file by file, and all files of a project together."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByProject(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return "pipeline" if any(name in file for name in PROJECT) else file
+            stem = Path(file).stem
+            return next((name for name, files in PROJECTS.items() if stem in files), file)
 
     return ByProject(config, log)
 
