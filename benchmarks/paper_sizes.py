@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
-import firmbound
+import firmbound.datasets
 from benchmarks.pipeline_times import ROOT, timed
 from benchmarks.record import RESULTS, record
+from firmbound.trajectories import Batch
 from flows.log_reading import read_log, stage_runs
 from flows.study_section import SEARCHED_RIVALS
 from flows.usage import Usage
@@ -101,7 +102,7 @@ def fit_on_kernels(method: str, kernels: int, sequences: int) -> dict[str, float
     from firmbound.baselines.minirocket import MiniRocketRidge
 
     train, validation = (
-        firmbound.Batch(drawn.labels, 2, drawn.features)
+        Batch(drawn.labels, 2, drawn.features)
         for drawn in (firmbound.datasets.gaussian(2, count, seed=seed) for seed, count in enumerate((sequences, 2_000)))
     )
     if method == "minirocket":
