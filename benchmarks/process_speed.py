@@ -68,12 +68,12 @@ class Step:
     def measure(self, options: ProcessOptions, seed: int) -> dict[str, float]:
         fitter = ProcessFitter(options.frame(PRIOR, 1 - np.eye(2)), options, seed)
         wall, cpu = time.perf_counter(), time.process_time()
-        surface = fitter.prepare(statistic_of(self.evidence, posterior(self.evidence, PRIOR), options.statistic)).fit(
+        surface = fitter.prepare(statistic_of(self.evidence, posterior(self.evidence, PRIOR), fitter.statistic)).fit(
             self.targets
         )
         shown = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
         for name, place in self.places.items():
-            statistic = statistic_of(place, posterior(place, PRIOR), options.statistic)
+            statistic = statistic_of(place, posterior(place, PRIOR), fitter.statistic)
             error = PENALTY * surface(statistic)[:, 0] - self.truth[name]
             shown[f"rmse_{name}"] = float(np.sqrt(np.mean(error**2)))
             doubt = 1.96 * PENALTY * surface.deviation(statistic)[:, 0]

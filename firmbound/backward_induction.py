@@ -23,7 +23,7 @@ from firmbound.arrays import Floats, Ints
 from firmbound.continuation.surface import PreparedFit, RiskSurface, Statistic, SurfaceFitter
 from firmbound.costs import DecisionProblem
 from firmbound.memory import Summaries, remember
-from firmbound.posterior import log_likelihood_ratios, posterior
+from firmbound.posterior import log_likelihood_ratios, posterior, ranked
 from firmbound.schedule import Handle, InOrder, Schedule
 from firmbound.steps import InMemory, Place, Step, Steps
 from firmbound.trajectories import check_step_evidence
@@ -115,6 +115,8 @@ def statistic_of(evidence: NDArray[Any], belief: Floats, statistic: Statistic, m
     """What surfaces are functions of, from evidence (n, K), its posterior (n, K) and summaries (n, M) -> (n, p)."""
     if statistic == "memory":
         return np.concatenate([belief, memory], axis=-1)
+    if statistic == "ranked":
+        return ranked(belief)
     return belief if statistic == "posterior" else log_likelihood_ratios(evidence)
 
 

@@ -81,6 +81,11 @@ class DecisionProblem:
     def horizon(self) -> int:
         return int(self.delay.shape[0])
 
+    @property
+    def even(self) -> bool:
+        """Whether any wrong decision costs the same, and a right one nothing."""
+        return bool(np.array_equal(self.unit_penalty, 1.0 - np.eye(self.classes)))
+
     def decision_risk(self, posterior: Floats) -> Floats:
         """Risk of each decision in units of `scale`, sum_j pi_j penalty_jk.  (..., K) -> (..., K).
 

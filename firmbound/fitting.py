@@ -25,6 +25,9 @@ from firmbound.trajectories import check_evidence
 
 Method = Literal["cfl", "gp"]
 Options = ConvexOptions | ProcessOptions
+# From so many classes on, surfaces are functions of ranked posteriors: those of each posterior would need more
+# sequences than there are (benchmarks/results/ranked.json).
+RANKED_FROM = 10
 
 
 def fit_stopping_rule(
@@ -49,9 +52,10 @@ def fit_stopping_rule(
     penalty: a number, a (K,) vector or a (K, K) matrix (row = true class, column = decision). prior: (K,), uniform by
     default. delay: (T,) factors on the cost of each observation. method: "cfl", concave surfaces, or "gp", Gaussian
     processes, which know how sure they are: with a `confidence` above one half the rule stops only when stopping is
-    better with that probability. statistic: what the risk of going on depends on, "posterior", "llr" ("gp" alone) or
-    "memory", the past beside the posterior, for evidence that is not Markov; by default what the options say. `seed` is
-    for what draws at random: subsamples, folds, mini-batches.
+    better with that probability. statistic: what the risk of going on depends on, "posterior", "llr" ("gp" alone),
+    "ranked", the largest posteriors whatever classes they are of, or "memory", the past beside the posterior, for
+    evidence that is not Markov; by default what the options say, else "ranked" for many classes of one penalty. `seed`
+    is for what draws at random: subsamples, folds, mini-batches.
 
     >>> problem = firmbound.datasets.gaussian(classes=2, sequences=20_000)
     >>> rule = firmbound.fit_stopping_rule(problem.evidence, costs=[0.02, 0.2, 0.4], penalty=10.0)
@@ -109,11 +113,22 @@ def make_fitter(
     if not isinstance(method, str) or method not in kinds:
         raise InvalidInput("method", f"be one of {tuple(kinds)}", repr(method))
     chosen = kinds[method]() if options is None else options
-    if statistic is not None and isinstance(chosen, Options):
-        chosen = replace(chosen, statistic=statistic)  # type: ignore[arg-type]  # options refuse what is not theirs
+    if isinstance(chosen, Options):
+        wanted = statistic or chosen.statistic or _suited(problem, chosen)
+        chosen = replace(chosen, statistic=wanted)  # type: ignore[arg-type]  # options refuse what is not theirs
+        if wanted == "ranked" and not problem.even:
+            advice = "Which class a belief is of matters here, and ranks forget it."
+            raise InvalidInput("statistic", "be another than 'ranked' where penalties differ", repr(wanted), advice)
     if isinstance(chosen, ConvexOptions) and method == "cfl":
-        plain = ConvexFitter(problem.stopping_risk(np.eye(problem.classes)), chosen, seed)
+        known = problem.stopping_risk(np.eye(problem.classes))
+        plain = ConvexFitter(known[:1] if chosen.statistic == "ranked" else known, chosen, seed)
         return MemoryFitter(plain) if chosen.statistic == "memory" else plain
     if isinstance(chosen, ProcessOptions) and method == "gp":
         return ProcessFitter(chosen.frame(prior, problem.unit_penalty), chosen, seed)
     raise InvalidInput("options", f"be {kinds[method].__name__} for method {method!r}", type(options).__name__)
+
+
+def _suited(problem: DecisionProblem, options: Options) -> Statistic | None:
+    """Ranks for many classes, unless somebody asks for what is made for all of their posteriors; None: the method's."""
+    for_all = isinstance(options, ConvexOptions) and (options.solver != "auto" or options.pieces is not None)
+    return "ranked" if problem.even and problem.classes >= RANKED_FROM and not for_all else None

@@ -13,6 +13,8 @@ from firmbound.arrays import Floats, finite_array
 from firmbound.errors import InvalidInput
 
 SUM_TOLERANCE = 1e-6
+# Contenders that a ranked belief keeps apart.
+RANKS = 2
 
 
 def class_prior(prior: ArrayLike | None, classes: int) -> Floats:
@@ -47,6 +49,17 @@ def log_likelihood_ratios(evidence: ArrayLike) -> Floats:
     """The K - 1 differences e_k - e_K that hold all K x K log-likelihood ratios.  (..., K) -> (..., K - 1)."""
     values = np.asarray(evidence, dtype=np.float64)
     return np.asarray(values[..., :-1] - values[..., -1:], dtype=np.float64)
+
+
+def ranked(belief: Floats) -> Floats:
+    """The RANKS largest posteriors, the largest first, and what the others have together.  (.., K) -> (.., RANKS + 1).
+
+    Whatever the number of classes, this says how sure a belief is and who contends; which classes they are it forgets.
+    """
+    rising = np.sort(belief, axis=-1)
+    first = rising[..., : -RANKS - 1 : -1]
+    rest = rising[..., :-RANKS].sum(axis=-1, keepdims=True)  # of small numbers, so it keeps its digits
+    return np.concatenate([first, rest], axis=-1)
 
 
 def check_posteriors(posteriors: ArrayLike) -> Floats:

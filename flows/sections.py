@@ -133,7 +133,7 @@ class ConvexBoundary(BoundarySection):
     points: PositiveInt | None
     pieces: PositiveInt | None
     compression: Literal["cells", "subsample"]
-    statistic: ConvexStatistic
+    statistic: ConvexStatistic | None
     regularisation: PositiveFloat | Literal["cv"] | None
     tolerance: PositiveFloat
 
@@ -157,7 +157,7 @@ class ConvexBoundary(BoundarySection):
 class ProcessBoundary(BoundarySection):
     method: Literal["gp"]
     solver: ProcessSolver
-    statistic: Statistic
+    statistic: Statistic | None
     kernel: KernelName
     temperature: Annotated[float, Field(ge=1)] | None
     inducing: PositiveInt | None

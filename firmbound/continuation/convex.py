@@ -28,6 +28,7 @@ from firmbound.continuation.solvers import (
 from firmbound.continuation.surface import RiskSurface, Statistic, check_targets
 from firmbound.devices import Device
 from firmbound.errors import InvalidInput
+from firmbound.posterior import RANKS
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Defaults:
 
 
 FEWEST = 30
-ConvexStatistic = Literal["posterior", "memory"]
+ConvexStatistic = Literal["posterior", "ranked", "memory"]
+STATISTICS = get_args(ConvexStatistic)
 DEFAULTS = {
     "line": Defaults(points=1_000, regularisation=1e-8, corner_share=0.1),
     "interior-point": Defaults(points=400, regularisation=1e-8, corner_share=0.1, sequences_a_point=10),
@@ -69,7 +71,9 @@ class ConvexOptions:
     and relative gap at which a solver may stop. solver: see `solvers`; "auto" chooses by the number of classes.
     pieces: of the max-affine solver (None: one a class). compression: "cells" uses all sequences, "subsample" `points`
     random ones as the paper does. statistic: what surfaces are functions of; "memory" puts summaries of the past beside
-    the posterior, and the surface is concave in it whatever the past. device: where torch solvers run.
+    the posterior, and the surface is concave in it whatever the past; "ranked" is the largest posteriors, whatever
+    classes they are of; None: what suits the problem ("posterior", for a fitter made by hand). device: where torch
+    solvers run.
     """
 
     points: int | None = None
@@ -78,7 +82,7 @@ class ConvexOptions:
     solver: SolverName = "auto"
     pieces: int | None = None
     compression: Literal["cells", "subsample"] = "cells"
-    statistic: ConvexStatistic = "posterior"
+    statistic: ConvexStatistic | None = None
     device: Device = "cpu"
 
     def __post_init__(self) -> None:
@@ -90,7 +94,11 @@ class ConvexOptions:
             ("solver", self.solver in get_args(SolverName), f"be one of {get_args(SolverName)}"),
             ("pieces", self.pieces is None or self.pieces >= 1, "be at least 1"),
             ("compression", self.compression in ("cells", "subsample"), "be 'cells' or 'subsample'"),
-            ("statistic", self.statistic in get_args(ConvexStatistic), f"be one of {get_args(ConvexStatistic)}"),
+            (
+                "statistic",
+                self.statistic in (None, *get_args(ConvexStatistic)),
+                f"be one of {get_args(ConvexStatistic)}",
+            ),
             ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
         ):
             if not holds:
@@ -111,7 +119,8 @@ class ConvexFitter:
 
     `corner_risk` (K,) is the risk where class k is certain. More looks change nothing there, so the continuation risk
     without cost is known exactly, and the corners join the data as heavy points: where no sequence has been, as near
-    the corners at small t, the surface leads to the known value instead of wherever the last piece points.
+    the corners at small t, the surface leads to the known value instead of wherever the last piece points. Of ranked
+    beliefs the first alone can be certain, so there `corner_risk` is of that one, (1,).
     """
 
     corner_risk: Floats
@@ -119,11 +128,11 @@ class ConvexFitter:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.options.check_classes(len(self.corner_risk))
+        self.options.check_classes(RANKS + 1 if self.statistic == "ranked" else len(self.corner_risk))
 
     @property
     def statistic(self) -> Statistic:
-        return "posterior"
+        return "ranked" if self.options.statistic == "ranked" else "posterior"
 
     def with_points(self, points: int) -> ConvexFitter:
         """The same with another number of points."""
@@ -170,7 +179,7 @@ class AnchoredPoints:
 
     @classmethod
     def around(cls, cells: Compression, corner_risk: Floats, corner_share: float) -> AnchoredPoints:
-        corners = np.eye(len(corner_risk))
+        corners = np.eye(cells.points.shape[1])[: len(corner_risk)]
         corner_weight = corner_share / len(corners) * float(cells.weights.sum())
         points = np.concatenate([cells.points[_inside(cells)], corners])
         order = np.argsort(points[:, 0], kind="stable")

@@ -24,6 +24,8 @@ ProcessSolver = Literal["collapsed", "variational"]
 LINE, PLANE = (40, 300), (100, 1_000)
 # How far a deviation of the past counts beside one of the belief: risks bend more slowly along it.
 RELEVANCE = 0.3
+# Deviation of inputs, which are posteriors, softened or not, or ratios, below which they do not differ.
+LEAST_SPREAD = 0.01
 # Of a share, where no sequence says anything: deciding at random regrets twice what deciding well does near certainty.
 UNKNOWN_SHARE = 0.5
 # The variational solver divides by the scale of single sequences; more certain ones than this are left out.
@@ -35,15 +37,16 @@ class ProcessOptions:
     """How a Gaussian process is fitted; risks are in units of the largest penalty.
 
     solver: "collapsed" (closed form, all costs at once) or "variational" (the paper's). statistic: what the kernel
-    sees; "memory" is the ratios with summaries of the past beside. temperature: of the ratios on their way into the
-    kernel, see RiskFrame; None: the ratios themselves. inducing, points: inducing points and weighted points a time
-    step; None: what measured best. scaling: model "share"s of the largest possible risk, or "risk"s as the paper does.
-    noise: "local" levels, or "uniform". points and noise are the collapsed solver's alone, epochs, batch and
-    learning_rate the variational one's. device: where torch computes.
+    sees; "memory" is the ratios with summaries of the past beside, "ranked" the largest posteriors, whatever classes
+    they are of; None: what suits the problem ("llr", for a fitter made by hand). temperature: of the ratios on their
+    way into the kernel, see RiskFrame; None: the ratios themselves. inducing, points: inducing points and weighted
+    points a time step; None: what measured best. scaling: model "share"s of the largest possible risk, or "risk"s as
+    the paper does. noise: "local" levels, or "uniform". points and noise are the collapsed solver's alone, epochs,
+    batch and learning_rate the variational one's. device: where torch computes.
     """
 
     solver: ProcessSolver = "collapsed"
-    statistic: Statistic = "llr"
+    statistic: Statistic | None = None
     kernel: KernelName = "rbf"
     temperature: float | None = 3.0
     inducing: int | None = None
@@ -58,7 +61,7 @@ class ProcessOptions:
     def __post_init__(self) -> None:
         for name, holds, rule in (
             ("solver", self.solver in get_args(ProcessSolver), f"be one of {get_args(ProcessSolver)}"),
-            ("statistic", self.statistic in get_args(Statistic), f"be one of {get_args(Statistic)}"),
+            ("statistic", self.statistic in (None, *get_args(Statistic)), f"be one of {get_args(Statistic)}"),
             ("kernel", self.kernel in SMOOTHNESS, f"be one of {tuple(SMOOTHNESS)}"),
             ("temperature", self.temperature is None or _is_number(self.temperature, 1), "be at least 1, or None"),
             ("inducing", self.inducing is None or _is_count(self.inducing, 1), "be a whole number from 1, or None"),
@@ -80,7 +83,7 @@ class ProcessOptions:
 
     def frame(self, prior: Floats, unit_penalty: Floats) -> RiskFrame:
         temperature, scaled = self.temperature or math.inf, self.scaling == "share"
-        return RiskFrame.create(self.statistic, prior, unit_penalty, temperature=temperature, scaled=scaled)
+        return RiskFrame.create(self.statistic or "llr", prior, unit_penalty, temperature=temperature, scaled=scaled)
 
 
 def _is_count(value: object, least: int) -> bool:
@@ -103,7 +106,7 @@ class ProcessFitter:
 
     @property
     def statistic(self) -> Statistic:
-        return self.options.statistic
+        return self.frame.statistic
 
     def prepare(self, statistic: Floats) -> PreparedCells | PreparedCertain | PreparedSequences:
         belief, inputs = self.frame.belief(statistic), self.frame.inputs(statistic)
@@ -266,6 +269,7 @@ def standardisation(points: Floats, weights: Floats, summaries: int = 0) -> tupl
     centre = share @ points
     apart = points - centre
     sizes, axes = np.linalg.eigh((apart * share[:, None]).T @ apart)
-    # Directions in which the points do not differ get no more stretch than a thousandth of the widest.
-    least = max(1e-6 * float(sizes[-1]), 1e-12)
+    # Directions in which the points do not differ get no more stretch than a thousandth of the widest, and than makes
+    # LEAST_SPREAD one: where all are nearly equal, as before the first ink of an image, the next one is not far off.
+    least = max(1e-6 * float(sizes[-1]), LEAST_SPREAD**2)
     return centre, axes / np.sqrt(np.maximum(sizes, least))

@@ -23,12 +23,15 @@ from firmbound.arrays import Floats
 from firmbound.continuation.surface import Statistic
 from firmbound.errors import InvalidInput
 from firmbound.memory import SUMMARIES
-from firmbound.posterior import softmax
+from firmbound.posterior import RANKS, softmax
 
 
 @dataclass(frozen=True)
 class RiskFrame:
     """From a statistic, LLRs (n, K - 1) or posteriors (n, K), to beliefs, inputs of a kernel, floor and scale.
+
+    With statistic "ranked", rows are the largest posteriors and the rest, (n, RANKS + 1), and are frame and inputs of a
+    problem with so many classes, in which whoever draws the rest regrets it even if the rest is true: it has many.
 
     With statistic "memory", rows are posteriors with M summaries of the past beside them, (n, K + M). The belief enters
     the kernel as LLRs do, the summaries as they are; floor and scale are the belief's.
@@ -50,6 +53,9 @@ class RiskFrame:
     def create(
         cls, statistic: Statistic, prior: Floats, unit_penalty: Floats, *, temperature: float, scaled: bool
     ) -> RiskFrame:
+        if statistic == "ranked":
+            regret = 1.0 - np.diag(np.append(np.ones(RANKS), 0.0))
+            return cls(statistic, np.zeros(RANKS), regret, np.zeros(RANKS + 1), temperature, scaled)
         odds = np.log(prior[:-1]) - np.log(prior[-1])
         least = unit_penalty.min(axis=1)
         regret = unit_penalty[:, unit_penalty.argmin(axis=1)] - least[:, None]
@@ -70,8 +76,8 @@ class RiskFrame:
         return self.classes - 1 + self.summaries
 
     def arrays(self) -> Mapping[str, Floats]:
-        remembers = {"memory": np.ones(1)} if self.statistic == "memory" else {}
-        return remembers | {
+        named = {self.statistic: np.ones(1)} if self.statistic in ("memory", "ranked") else {}
+        return named | {
             "posterior": np.array([float(self.statistic == "posterior")]),
             "log_prior_odds": self.log_prior_odds,
             "regret": self.regret,
@@ -90,8 +96,11 @@ class RiskFrame:
         temperature: Floats,
         scaled: Floats,
         memory: Floats | None = None,
+        ranked: Floats | None = None,
     ) -> RiskFrame:
-        statistic: Statistic = "memory" if memory is not None else "posterior" if posterior[0] else "llr"
+        statistic: Statistic = "posterior" if posterior[0] else "llr"
+        if memory is not None or ranked is not None:
+            statistic = "memory" if ranked is None else "ranked"
         return cls(statistic, log_prior_odds, regret, least, float(temperature[0]), bool(scaled[0]))
 
     def belief(self, statistic: Floats) -> Floats:
@@ -103,7 +112,7 @@ class RiskFrame:
             raise InvalidInput("statistic", f"have {columns} {words} a row", f"{statistic.shape[-1]} columns")
         if self.statistic == "memory":
             return statistic[..., : self.classes]
-        return statistic if self.statistic == "posterior" else softmax(self._scores(statistic))
+        return softmax(self._scores(statistic)) if self.statistic == "llr" else statistic
 
     def inputs(self, statistic: Floats) -> Floats:
         """(n, d) inputs of a kernel, d = K - 1, or K - 1 + M with memory; or (d,) of one."""
@@ -111,6 +120,8 @@ class RiskFrame:
             return np.concatenate([self._softened(self.belief(statistic)), statistic[..., self.classes :]], axis=-1)
         if self.statistic == "posterior":
             return statistic[..., :-1]
+        if self.statistic == "ranked":
+            return self._softened(statistic)
         if self.temperature == np.inf:
             return statistic
         return softmax(self._scores(statistic) * self._coldness)[..., :-1]

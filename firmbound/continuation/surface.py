@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from firmbound.arrays import Floats
 from firmbound.errors import InvalidInput
 
-# What surfaces are functions of, a row a sequence: posteriors (K), log-likelihood ratios (K - 1), or posteriors and
-# summaries of the past beside them (K + M).
-Statistic = Literal["posterior", "llr", "memory"]
+# What surfaces are functions of, a row a sequence: posteriors (K), log-likelihood ratios (K - 1), the largest
+# posteriors in order and the rest (RANKS + 1), or posteriors and summaries of the past beside them (K + M).
+Statistic = Literal["posterior", "llr", "ranked", "memory"]
 
 
 class RiskSurface(Protocol):
