@@ -19,6 +19,7 @@ settings.load_profile("firmbound")
 
 COSTS = [0.05, 0.3]
 RULES = ["two_class_rule", "three_class_rule", "two_class_process", "three_class_process"]
+RULES += ["ranked_rule", "ranked_process"]
 LONG = [
     "test_pipeline",
     "test_pipeline_recorded",
@@ -91,6 +92,19 @@ def two_class_process(two_classes: GaussianProblem) -> StoppingRule:
 @pytest.fixture(scope="session")
 def three_class_process(three_classes: GaussianProblem) -> StoppingRule:
     return firmbound.fit_stopping_rule(three_classes.evidence, costs=COSTS, penalty=10.0, method="gp")
+
+
+@pytest.fixture(scope="session")
+def ranked_rule(three_classes: GaussianProblem) -> StoppingRule:
+    """Of three alike classes ranks say all there is to know."""
+    return firmbound.fit_stopping_rule(three_classes.evidence, costs=COSTS, penalty=10.0, statistic="ranked")
+
+
+@pytest.fixture(scope="session")
+def ranked_process(three_classes: GaussianProblem) -> StoppingRule:
+    return firmbound.fit_stopping_rule(
+        three_classes.evidence, costs=COSTS, penalty=10.0, method="gp", statistic="ranked"
+    )
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from firmbound import InvalidInput, evidence_from_posteriors
-from firmbound.posterior import class_prior, log_likelihood_ratios, posterior
+from firmbound.posterior import RANKS, class_prior, log_likelihood_ratios, posterior, ranked
 
 evidences = arrays(np.float64, (4, 3), elements=st.floats(-300, 300))
 
@@ -31,6 +31,22 @@ def test_small_posteriors_keep_their_digits():
 
 def test_ratios_are_differences_from_the_last_class():
     assert log_likelihood_ratios(np.array([[3.0, 1.0, 0.5]])).tolist() == [[2.5, 0.5]]
+
+
+@given(arrays(np.float64, (4, 5), elements=st.floats(-300, 300)), st.permutations(range(5)))
+def test_ranks_are_the_largest_in_order_and_the_rest_whatever_their_classes(evidence, order):
+    belief = posterior(evidence, class_prior(None, 5))
+    found = ranked(belief)
+    assert np.array_equal(found[:, :RANKS], np.sort(belief, axis=1)[:, ::-1][:, :RANKS])
+    assert np.allclose(found.sum(axis=1), 1.0, atol=1e-12)
+    assert np.array_equal(found, ranked(belief[:, order]))
+    assert np.array_equal(found, [ranked(row) for row in belief])
+
+
+def test_the_rest_keeps_its_digits():
+    found = ranked(np.array([1.0, 1e-20, 3e-30, 4e-30]))
+    assert found[2] == pytest.approx(7e-30, rel=1e-12)
+    assert ranked(np.array([0.3, 0.7])).tolist() == [0.7, 0.3, 0.0]
 
 
 @given(arrays(np.float64, (2, 3, 3), elements=st.floats(-30, 30)))

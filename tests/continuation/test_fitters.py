@@ -12,7 +12,7 @@ from firmbound.continuation.kinds import SURFACES
 from firmbound.continuation.memory_fitter import MemoryFitter
 from firmbound.continuation.pruning import prune
 from firmbound.errors import InvalidInput
-from firmbound.posterior import log_likelihood_ratios
+from firmbound.posterior import log_likelihood_ratios, ranked
 
 
 def convex(classes):
@@ -42,6 +42,14 @@ def variational(classes):
     return process(classes, solver="variational", scaling="risk", batch=200, epochs=20, learning_rate=0.05)
 
 
+def on_ranks(classes):
+    return ConvexFitter(np.zeros(1), ConvexOptions(points=80, regularisation=1e-5, statistic="ranked"))
+
+
+def process_on_ranks(classes):
+    return process(classes, statistic="ranked")
+
+
 def with_memory(classes):
     return MemoryFitter(convex(classes))
 
@@ -59,6 +67,8 @@ FITTERS += [pytest.param(variational, 2, id="variational-2"), pytest.param(varia
 
 FITTERS += [pytest.param(with_memory, k, id=f"cfl-memory-{k}") for k in (2, 3)]
 FITTERS += [pytest.param(process_with_memory, k, id=f"gp-memory-{k}") for k in (2, 3)]
+FITTERS += [pytest.param(on_ranks, k, id=f"cfl-ranked-{k}") for k in (2, 3)]
+FITTERS += [pytest.param(process_on_ranks, k, id=f"gp-ranked-{k}") for k in (2, 3)]
 
 
 def sample(random, classes, n=3_000):
@@ -80,6 +90,8 @@ def known(fitter, posterior):
         return posterior
     if fitter.statistic == "llr":
         return ratios(posterior)
+    if fitter.statistic == "ranked":
+        return ranked(posterior)
     past = [posterior.max(axis=1), posterior.min(axis=1), np.sin(100 * posterior[:, 0])]
     return np.column_stack([posterior, *past])
 
@@ -115,7 +127,7 @@ class TestFitterContract:
             assert np.sqrt(np.mean((seen - seen_alone) ** 2)) < (5e-3 if make is convex else 2e-2)
             # one column of a matrix product may differ from the product of one column in the last bit, and bits of
             # weights count more where many inputs differ little
-            close = 1e-10 if make is process_with_memory else 1e-13
+            close = 1e-10 if make in (process_with_memory, process_on_ranks) else 1e-13
             assert np.allclose(heights(fitter, together.select(column), x)[:, 0], seen, rtol=0, atol=close)
 
     def test_order_of_rows_does_not_matter(self, make, classes, random):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import firmbound
+from firmbound.backward_induction import statistic_of
 from firmbound.continuation.gaussian_process import PreparedCells, ProcessFitter, ProcessOptions
 from firmbound.continuation.kernel_surface import SMOOTHNESS, correlation
 from firmbound.continuation.risk_frame import RiskFrame
@@ -19,7 +20,7 @@ from firmbound.continuation.sparse_process import (
 )
 from firmbound.continuation.variational_process import Training, export, fit_variational_process, train
 from firmbound.errors import InvalidInput, NumericalError
-from firmbound.posterior import log_likelihood_ratios, posterior
+from firmbound.posterior import log_likelihood_ratios, posterior, ranked
 
 KERNELS = list(SMOOTHNESS)
 
@@ -230,6 +231,31 @@ def test_the_frame_bounds_every_risk(classes, random):
     assert np.all(stopping <= floor + scale + 1e-12)
     ratios = log_likelihood_ratios(np.log(belief))
     assert np.allclose(frame.belief(ratios), belief, atol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 12])
+def test_the_frame_of_ranks_bounds_every_risk(classes, random):
+    frame = RiskFrame.create("ranked", np.full(classes, 1 / classes), 1 - np.eye(classes), temperature=3.0, scaled=True)
+    belief = random.dirichlet(np.full(classes, 0.4), 2_000)
+    known = ranked(belief)
+    assert np.array_equal(frame.floor(known), np.zeros(2_000))
+    assert np.all(1 - belief.max(axis=1) <= frame.scale(known) + 1e-12)
+    assert frame.scale(np.array([[1.0, 0.0, 0.0]])) == 0.0
+
+
+@pytest.mark.parametrize("statistic", ["llr", "posterior", "ranked"])
+def test_beliefs_that_hardly_differ_say_the_same_of_a_new_one(statistic, random):
+    """Before anything was seen all beliefs are nearly equal: a new one, a hair's breadth away, is no other world."""
+    fitter, prior = fitter_for(4, statistic=statistic), np.full(4, 0.25)
+
+    def known(evidence):
+        return statistic_of(evidence, posterior(evidence, prior), statistic)
+
+    seen, fresh = 1e-5 * random.standard_normal((500, 4)), 1e-3 * random.standard_normal((500, 4))
+    # As early looks do, a trace of the class is there, and who is a little surer now will be much surer later.
+    targets = 0.3 - 3e3 * seen.max(axis=1, keepdims=True) + 0.002 * random.standard_normal((500, 1))
+    surface = fitter.prepare(known(seen)).fit(targets)
+    assert np.abs(surface(known(fresh)) - targets.mean()).max() < 0.005
 
 
 def one_step(classes=2, sequences=20_000, t=30, cost=0.1):
