@@ -75,6 +75,7 @@ benchmark: setup ## measure the bars again (many hours)
 	@$(BIN)/python -m benchmarks.latency
 	@$(BIN)/python -m benchmarks.many_classes
 	@$(BIN)/python -m benchmarks.many_classes gp
+	@$(BIN)/python -m benchmarks.ranked
 	@$(BIN)/python -m benchmarks.convex_options
 	@$(BIN)/python -m benchmarks.process_speed
 	@$(BIN)/python -m benchmarks.process_options

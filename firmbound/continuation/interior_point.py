@@ -9,7 +9,7 @@ corrections of the products that lag behind.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -28,15 +28,24 @@ ACCEPTED = 100.0
 LARGEST_VIOLATION = 1e-3
 # Broken constraints that a row may take in after one step.
 NEW_PER_ROW = 2
-# Start: a bowl of at least this steepness, slacks and products of slack and multiplier of at least this size, for
-# targets of unit variance.
-LEAST_SLACK = 0.1
-FIRST_PRODUCT = 0.1
+# Start: a bowl of at least this steepness, for targets of unit variance.
 LEAST_STEEPNESS = 0.3
 CORRECTIONS = 2
-TO_BOUNDARY = 0.99
 SMALLEST = 1e-30
 RIDGES = (1e-13, 1e-11, 1e-9, 1e-7)
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a solve begins and goes on: slacks, and their products with multipliers, of at least `least` for targets of
+    unit variance, and steps that go so far `towards` the boundary."""
+
+    least: float
+    towards: float
+
+
+# Where nearly all sequences are certain, a solve may run into the boundary and stay there; another seldom does, too.
+MANNERS = (Manner(0.1, 0.99), Manner(0.1, 0.9), Manner(1.0, 0.99))
 
 
 def near_pairs(points: Floats, neighbours: int = NEIGHBOURS) -> Ints:
@@ -71,8 +80,34 @@ def fit_interior_point(
         level = np.full(len(points), problem.centre)
         flat = repaired_fit(points, targets, weights, regularisation, np.zeros_like(points), level, np.inf, 0)
         return flat, near_pairs(points)
+    near = near_pairs(points)
+    starts = [(MANNERS[0], near if pairs is None else pairs), *((manner, near) for manner in MANNERS)]
+    found: tuple[ConvexFit, _State] | None = None
+    rounds = 0
+    for manner, first in starts[pairs is None :]:
+        state, taken = _solve(replace(problem, manner=manner), first, tolerance, gap)
+        rounds += taken
+        fit = _report(problem, state, points, targets, weights, regularisation, rounds)
+        if found is None or fit.gap < found[0].gap:
+            found = fit, state
+        if fit.gap <= ACCEPTED * gap:
+            break
+    assert found is not None  # there is one start at least
+    fit, state = found
+    if not fit.gap <= ACCEPTED * gap:
+        warnings.warn(
+            f"interior point ended after {rounds} rounds with gap {fit.gap:.2g}, wanted {gap:.2g}",
+            NotConvergedWarning,
+            stacklevel=2,
+        )
+    convexity = state.multipliers[: len(state.working.pairs)]
+    return fit, state.working.pairs[convexity > state.slacks[: len(convexity)]]
+
+
+def _solve(problem: _Scaled, pairs: Ints, tolerance: float, gap: float) -> tuple[_State, int]:
+    """The best state that one manner found, and the rounds it took."""
     tolerance = min(tolerance, LARGEST_VIOLATION * problem.spread)
-    state = _State.start(problem, near_pairs(points) if pairs is None else pairs)
+    state = _State.start(problem, pairs)
     best, least_gap, least_product, rounds, progress = state, np.inf, np.inf, 0, 0
     while least_gap > gap and rounds < MAX_ROUNDS and rounds - progress < PATIENCE:
         rounds += 1
@@ -85,15 +120,7 @@ def fit_interior_point(
             best, least_gap, progress = state, now, rounds
         if state.product_sum < least_product:
             least_product, progress = state.product_sum, rounds
-    fit = _report(problem, best, points, targets, weights, regularisation, rounds)
-    if not max(least_gap, fit.gap) <= ACCEPTED * gap:
-        warnings.warn(
-            f"interior point ended after {rounds} rounds with gap {fit.gap:.2g}, wanted {gap:.2g}",
-            NotConvergedWarning,
-            stacklevel=2,
-        )
-    convexity = best.multipliers[: len(best.working.pairs)]
-    return fit, best.working.pairs[convexity > best.slacks[: len(convexity)]]
+    return best, rounds
 
 
 @dataclass(frozen=True)
@@ -106,6 +133,7 @@ class _Scaled:
     penalty: float
     centre: float
     spread: float
+    manner: Manner = MANNERS[0]
 
     @classmethod
     def of(cls, points: Floats, targets: Floats, weights: Floats, regularisation: float) -> _Scaled:
@@ -152,11 +180,11 @@ class _State:
         steepest = 2.0 * np.abs(centred).max(axis=0)
         gain = float(share @ (bowl * problem.targets)) - problem.penalty * float(steepest.sum()) / (2 * len(bowl))
         steepness = max(gain / max(float(share @ bowl**2), SMALLEST), LEAST_STEEPNESS)
-        x = Unknowns(steepness * bowl, 2.0 * steepness * centred, 1.5 * steepness * steepest + LEAST_SLACK)
+        x = Unknowns(steepness * bowl, 2.0 * steepness * centred, 1.5 * steepness * steepest + problem.manner.least)
         working = WorkingSet(problem.points, pairs)
-        slacks = np.maximum(working.forward(x), LEAST_SLACK)
+        slacks = np.maximum(working.forward(x), problem.manner.least)
         # The bounds' multipliers must sum to the penalty: a product that is too small for that would never catch up.
-        product = max(FIRST_PRODUCT, problem.penalty * float(x.bounds.mean()) / (2 * len(bowl)))
+        product = max(problem.manner.least, problem.penalty * float(x.bounds.mean()) / (2 * len(bowl)))
         return cls(working, x, slacks, product / slacks)
 
 
@@ -182,7 +210,7 @@ def _newton_step(problem: _Scaled, state: _State) -> _State:
         if longer.reach < best.reach + 0.03:
             break
         best = longer
-    primal, dual = (1.0 if s == 1.0 else TO_BOUNDARY * s for s in (best.primal_step, best.dual_step))
+    primal, dual = (1.0 if s == 1.0 else problem.manner.towards * s for s in (best.primal_step, best.dual_step))
     return _State(
         working,
         state.x.moved(primal, best.x),

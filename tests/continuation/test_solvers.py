@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear, minimize
 
+import firmbound
 from firmbound.continuation import interior_point
+from firmbound.continuation.convex import ConvexFitter
 from firmbound.continuation.convex_objective import excess_over_values
 from firmbound.continuation.interior_point import fit_interior_point
 from firmbound.continuation.line_solver import fit_line
 from firmbound.continuation.max_affine import fit_max_affine, onto_ball
 from firmbound.errors import InvalidInput, NotConvergedWarning
+from firmbound.posterior import posterior
 from tests.continuation.reference import dense_optimum
 
 
@@ -62,10 +65,19 @@ def test_interior_point_starts_from_any_constraints(random):
 def test_an_unfinished_interior_point_says_so(random, monkeypatch):
     monkeypatch.setattr(interior_point, "MAX_ROUNDS", 3)
     points = simplex_points(random, 60, 3)
-    with pytest.warns(NotConvergedWarning, match="3 rounds with gap"):
+    with pytest.warns(NotConvergedWarning, match="9 rounds with gap"):
         fit, _ = fit_interior_point(points, noisy(random, points), np.ones(60), 1e-4)
     # what comes back is convex all the same
     assert excess_over_values(fit.values, fit.slopes, points).max() <= 1e-12
+
+
+def test_interior_point_finishes_where_nearly_all_is_certain():
+    """A solve that runs into the boundary is begun again in another manner; from here the first one ended 1 % off."""
+    evidence = firmbound.datasets.gaussian(5, 5_000, 49, seed=1, separation=1.0).evidence
+    now, later = (posterior(evidence[:, t - 1], np.full(5, 0.2)) for t in (48, 49))
+    risk = (later @ (1 - np.eye(5))).min(axis=1)
+    surface = ConvexFitter(np.zeros(5)).prepare(now).fit(risk[:, None])
+    assert surface.quality[0, 2] <= interior_point.ACCEPTED * 1e-5
 
 
 @pytest.mark.parametrize(
