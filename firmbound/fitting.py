@@ -114,11 +114,7 @@ def make_fitter(
         raise InvalidInput("method", f"be one of {tuple(kinds)}", repr(method))
     chosen = kinds[method]() if options is None else options
     if isinstance(chosen, Options):
-        wanted = statistic or chosen.statistic or _suited(problem, chosen)
-        chosen = replace(chosen, statistic=wanted)  # type: ignore[arg-type]  # options refuse what is not theirs
-        if wanted == "ranked" and not problem.even:
-            advice = "Which class a belief is of matters here, and ranks forget it."
-            raise InvalidInput("statistic", "be another than 'ranked' where penalties differ", repr(wanted), advice)
+        chosen = _with_statistic(chosen, problem, chosen.statistic if statistic is None else statistic)
     if isinstance(chosen, ConvexOptions) and method == "cfl":
         known = problem.stopping_risk(np.eye(problem.classes))
         plain = ConvexFitter(known[:1] if chosen.statistic == "ranked" else known, chosen, seed)
@@ -128,7 +124,12 @@ def make_fitter(
     raise InvalidInput("options", f"be {kinds[method].__name__} for method {method!r}", type(options).__name__)
 
 
-def _suited(problem: DecisionProblem, options: Options) -> Statistic | None:
-    """Ranks for many classes, unless somebody asks for what is made for all of their posteriors; None: the method's."""
-    for_all = isinstance(options, ConvexOptions) and (options.solver != "auto" or options.pieces is not None)
-    return "ranked" if problem.even and problem.classes >= RANKED_FROM and not for_all else None
+def _with_statistic(options: Options, problem: DecisionProblem, wanted: Statistic | None) -> Options:
+    """Ranks for many classes, unless somebody asks for another or for what is made for all of their posteriors."""
+    whole = isinstance(options, ConvexOptions) and (options.solver != "auto" or options.pieces is not None)
+    if wanted is None and problem.even and problem.classes >= RANKED_FROM and not whole:
+        wanted = "ranked"
+    if wanted == "ranked" and not problem.even:
+        advice = "Which class a belief is of matters here, and ranks forget it."
+        raise InvalidInput("statistic", "be another than 'ranked' where penalties differ", repr(wanted), advice)
+    return replace(options, statistic=wanted)  # type: ignore[arg-type]  # options refuse what is not theirs
