@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from flows.stored_scaling import scaling_of
 if TYPE_CHECKING:
     from firmbound.study.field import FieldOptions
     from firmbound.study.learned_evidence import TandemOptions
+    from firmbound.tandem.options import TrainingOptions
 
 # More than any repeat has.
 GENERATED = 10**9
@@ -67,9 +69,9 @@ def learn_evidence(dataset: str, params: Params, repeat: int, folder: Path) -> N
         from firmbound.study.learned_evidence import with_learned_evidence
 
         started = time.perf_counter()
-        learned = with_learned_evidence(
-            parts_of(dataset, params, seed), prior_of(dataset), tandem_options(section), seed
-        )
+        parts, options = parts_of(dataset, params, seed), tandem_options(section)
+        training = long_enough(options.training, len(parts["train"].labels), study_of(params).networks.updates)
+        learned = with_learned_evidence(parts, prior_of(dataset), replace(options, training=training), seed)
         save_evidence(folder, learned, time.perf_counter() - started)
 
 
@@ -78,6 +80,12 @@ def tandem_options(section: LearnedEvidence) -> TandemOptions:
 
     network, training = section.options()
     return TandemOptions(network, training, section.oblivious, section.calibrate, section.folds)
+
+
+def long_enough(training: TrainingOptions, sequences: int, updates: int) -> TrainingOptions:
+    """With as many updates as rivals make: a study may have fewer sequences than the pipeline, and epochs of fewer."""
+    an_epoch = -(-sequences // training.batch)
+    return replace(training, epochs=max(training.epochs, -(-updates // an_epoch)))
 
 
 def parts_of(dataset: str, params: Params, seed: int) -> dict[str, Batch]:
@@ -175,9 +183,9 @@ def field_options(dataset: str, params: Params, sequences: int, tuned: Mapping[s
     given = {name: getattr(networks, name) for name in named}
     batch, updates, evidence = min(networks.batch, sequences), networks.updates, params.tandem[dataset]
     if isinstance(evidence, LearnedEvidence):
-        # Rivals learn no shorter than the network behind our rules, from sequences that are changed as its are.
-        training = evidence.training
-        updates = max(updates, training.epochs * -(-sequences // training.batch))
+        # Rivals make no fewer updates than the network behind our rules and see no fewer sequences, changed as its are.
+        training = long_enough(evidence.options()[1], sequences, updates)
+        updates = max(updates, training.epochs * -(-sequences // min(training.batch, batch)))
         given |= {name: getattr(training, name) for name in ("shift", "noise", "offset", "mask")}
     boundary = params.boundary[dataset]
     own = boundary.options()

@@ -77,7 +77,9 @@ class RiskCells:
         variance = self._sequence_variance(squares, local_noise)
         spread = variance * self.size / self.first**2
         within = (squares / variance[:, None]).sum(axis=0)
-        return CellTargets(inputs, means, spread, within, float((self.size - 1.0).sum()))
+        # Shares beyond 1 are of beliefs that were too sure, by up to the inverse of their scale; a few such cells would
+        # make a process that goes astray wherever no sequence has been.
+        return CellTargets(inputs, np.minimum(means, 1.0), spread, within, float((self.size - 1.0).sum()))
 
     def _sequence_variance(self, squares: Floats, local: bool) -> Floats:
         """Noise variance of a cell's sequences, up to a factor for each cost, from sums of squares (k, C) -> (k,).

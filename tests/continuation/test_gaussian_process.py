@@ -258,6 +258,22 @@ def test_beliefs_that_hardly_differ_say_the_same_of_a_new_one(statistic, random)
     assert np.abs(surface(known(fresh)) - targets.mean()).max() < 0.005
 
 
+@pytest.mark.parametrize("statistic", ["llr", "ranked"])
+def test_who_was_too_sure_does_not_lead_astray_where_nobody_has_been(statistic, random):
+    """Shares of the risk lie in [0, 1], but what was taken for certain may turn out to be thousands of its scale."""
+    fitter, prior = fitter_for(3, statistic=statistic), np.full(3, 1 / 3)
+
+    def known(evidence):
+        return statistic_of(evidence, posterior(evidence, prior), statistic)
+
+    evidence = np.concatenate([0.05 * random.standard_normal((1_000, 3)), 14.0 * np.eye(3)[[0, 1, 2, 0]]])
+    risk = np.append(0.03 + 0.001 * random.standard_normal(1_000), np.full(4, 0.4))
+    surface = fitter.prepare(known(evidence)).fit(risk[:, None])
+    assert surface.mean[0] <= 1.0
+    assert np.abs(surface(known(evidence[:1_000])) - 0.03).mean() < 0.005
+    assert surface(known(0.2 * np.eye(3))).max() < 0.1
+
+
 def one_step(classes=2, sequences=20_000, t=30, cost=0.1):
     """A step whose exact continuation risk is known: statistic, targets of t + 1, and the truth at t."""
     problem = firmbound.datasets.gaussian(classes, sequences, 40, seed=3, dimension=3, separation=0.5)
