@@ -4,8 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firmbound.tandem.options import TrainingOptions
 from firmbound.trajectories import Batch
-from flows.contests import drawn_rows, some_of
+from flows.contests import drawn_rows, field_options, long_enough, some_of
+from flows.params import read_params
 
 
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=6), st.integers(0, 5), st.data())
@@ -38,3 +40,24 @@ def test_one_of_the_longest_takes_part(seed):
     rows = drawn_rows(whole.labels, lengths, 12, seed)
     assert np.array_equal(some.features, whole.features[rows])
     assert np.bincount(some.labels).tolist() == [3, 3, 3, 3]
+
+
+@given(st.integers(1, 20_000), st.integers(1, 500), st.integers(1, 60), st.integers(1, 3_000))
+def test_the_network_of_a_study_makes_as_many_updates_as_rivals(sequences, batch, epochs, updates):
+    training = long_enough(TrainingOptions(batch=batch, epochs=epochs), sequences, updates)
+    an_epoch = -(-sequences // batch)
+    assert training.epochs >= epochs
+    assert training.epochs * an_epoch >= updates
+    assert training.epochs == epochs or (training.epochs - 1) * an_epoch < updates
+
+
+@given(st.integers(100, 60_000))
+def test_rivals_make_no_fewer_updates_and_see_no_fewer_sequences(sequences):
+    params = read_params("params/real.yaml")
+    for dataset in ("forda", "mnist_rows", "asc40"):
+        least = params.study.networks.updates
+        own = long_enough(params.tandem[dataset].options()[1], sequences, least)
+        theirs = field_options(dataset, params, sequences, {}).training
+        assert theirs.epochs * sequences >= own.epochs * sequences
+        assert theirs.epochs * -(-sequences // theirs.batch) >= own.epochs * -(-sequences // own.batch)
+        assert theirs.epochs * -(-sequences // theirs.batch) >= least
