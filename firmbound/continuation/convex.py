@@ -94,11 +94,7 @@ class ConvexOptions:
             ("solver", self.solver in get_args(SolverName), f"be one of {get_args(SolverName)}"),
             ("pieces", self.pieces is None or self.pieces >= 1, "be at least 1"),
             ("compression", self.compression in ("cells", "subsample"), "be 'cells' or 'subsample'"),
-            (
-                "statistic",
-                self.statistic in (None, *get_args(ConvexStatistic)),
-                f"be one of {get_args(ConvexStatistic)}",
-            ),
+            ("statistic", self.statistic in (None, *STATISTICS), f"be one of {STATISTICS}"),
             ("device", self.device in ("cpu", "cuda", "auto"), "be cpu, cuda or auto"),
         ):
             if not holds:

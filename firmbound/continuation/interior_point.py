@@ -80,12 +80,12 @@ def fit_interior_point(
         level = np.full(len(points), problem.centre)
         flat = repaired_fit(points, targets, weights, regularisation, np.zeros_like(points), level, np.inf, 0)
         return flat, near_pairs(points)
-    near = near_pairs(points)
-    starts = [(MANNERS[0], near if pairs is None else pairs), *((manner, near) for manner in MANNERS)]
+    given = [] if pairs is None else [(MANNERS[0], pairs)]
     found: tuple[ConvexFit, _State] | None = None
     rounds = 0
-    for manner, first in starts[pairs is None :]:
-        state, taken = _solve(replace(problem, manner=manner), first, tolerance, gap)
+    for manner, first in [*given, *((manner, None) for manner in MANNERS)]:
+        start = near_pairs(points) if first is None else first
+        state, taken = _solve(replace(problem, manner=manner), start, tolerance, gap)
         rounds += taken
         fit = _report(problem, state, points, targets, weights, regularisation, rounds)
         if found is None or fit.gap < found[0].gap:
