@@ -3,20 +3,23 @@
 run: `make run` as it is there. study: one repeat of gauss2 with all methods but two at the paper's sizes, in which
 networks make a share of their updates and nothing is searched; what a network takes with all updates is reckoned from
 that. kernels: the two, ridge classifiers on MiniRocket features, at one prefix and for two smaller numbers of
-sequences; their seconds and memory grow along a line with the number, where it is larger than that of kernels.
+sequences; their seconds and memory grow along a line with the number, where it is larger than that of kernels. Beside
+them, what a ridge takes in blocks and with scikit-learn.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 import firmbound.datasets
@@ -24,6 +27,7 @@ from benchmarks.pipeline_times import ROOT, timed
 from benchmarks.record import RESULTS, record
 from firmbound.trajectories import Batch
 from flows.log_reading import read_log, stage_runs
+from flows.processes import in_process, processes
 from flows.study_section import SEARCHED_RIVALS
 from flows.usage import Usage
 
@@ -79,22 +83,25 @@ def measure_study(clone: Path) -> dict[str, Any]:
 def measure_kernels(clone: Path) -> dict[str, Any]:
     paper = yaml.safe_load((clone / "params" / "paper.yaml").read_text())
     kernels, asked = paper["study"]["kernels"], paper["features"]["gauss2"]["sequences"]["train"]
+    runs = list(product(ON_KERNELS, SEQUENCES))
+    with ThreadPoolExecutor(2) as side_by_side:  # as in a study
+        rows = side_by_side.map(lambda run: in_own_process(fit_on_kernels, run[0], kernels, run[1]), runs)
+    measured = dict(zip(runs, rows, strict=True))
     found: dict[str, Any] = {}
     for method in ON_KERNELS:
-        rows = [in_own_process(method, kernels, sequences) for sequences in SEQUENCES]
+        fewer, more = (measured[method, sequences] for sequences in SEQUENCES)
         found[method] = {
-            "measured": rows,
-            f"reckoned for {asked} sequences": {
-                name: along_line([row[name] for row in rows], asked) for name in rows[0] if name != "sequences"
-            },
+            "measured": [fewer, more],
+            f"reckoned for {asked} sequences": {name: along_line(fewer[name], more[name], asked) for name in fewer},
         }
-    return {"kernels": kernels, "prefixes": 1, "methods": found}
+    ridges = {name: in_own_process(fit_plain_ridge, name) for name in ("scikit-learn", "in blocks")}
+    return {"kernels": kernels, "prefixes": 1, "methods": found, "a ridge, 20,000 x 2,000, seven penalties": ridges}
 
 
-def in_own_process(method: str, kernels: int, sequences: int) -> dict[str, float]:
-    """So that its memory is its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(fit_on_kernels, method, kernels, sequences).result()
+def in_own_process(work: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
+    """So that its memory is its own; on one core, as methods of a study are."""
+    with processes(1) as pool:
+        return in_process(pool, work, *arguments)
 
 
 def fit_on_kernels(method: str, kernels: int, sequences: int) -> dict[str, float]:
@@ -110,12 +117,28 @@ def fit_on_kernels(method: str, kernels: int, sequences: int) -> dict[str, float
     else:
         # Its two timestamps are none and all of the horizon, and of none it fits nothing.
         Calimera(kernels=kernels, timestamps=2).fit(train, validation, seed=0)
-    return {"sequences": sequences, **Usage().now()}
+    return Usage().now()
 
 
-def along_line(values: list[float], asked: int) -> float:
-    fewer, more = SEQUENCES
-    return values[0] + (values[1] - values[0]) * (asked - fewer) / (more - fewer)
+def fit_plain_ridge(whose: str) -> dict[str, float]:
+    """Leave-one-out and the best of seven penalties, with nothing else in the process."""
+    from sklearn.linear_model import RidgeClassifierCV
+
+    from firmbound.baselines.calimera import Calimera
+    from firmbound.baselines.ridge import fit_ridge, signs_of
+
+    random, alphas = np.random.default_rng(0), Calimera().alphas
+    features = random.standard_normal((20_000, 2_000), dtype=np.float32)
+    labels = (features[:, 0] > random.standard_normal(20_000)).astype(np.int64)
+    if whose == "scikit-learn":
+        RidgeClassifierCV(list(alphas)).fit(features, labels)
+    else:
+        fit_ridge(features, signs_of(labels, 2), alphas)
+    return Usage().now()
+
+
+def along_line(fewer: float, more: float, asked: int) -> float:
+    return fewer + (more - fewer) * (asked - SEQUENCES[0]) / (SEQUENCES[1] - SEQUENCES[0])
 
 
 def stages_of(clone: Path) -> list[dict[str, Any]]:

@@ -30,18 +30,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.model_selection import StratifiedKFold
 
 from firmbound.arrays import Floats, Ints, is_count
 from firmbound.baselines.minirocket import (
     PrefixFeatures,
-    Singles,
     check_fitted_shape,
     check_ridge_options,
     check_training,
     fit_prefix_features,
 )
+from firmbound.baselines.ridge import RidgeScores, Singles, fit_ridge, scores_of_other_folds, signs_of
 from firmbound.baselines.rival import OperatingPoint, ends_of, picked
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Batch, Decisions
@@ -90,18 +89,17 @@ def fit_calibrator(scores: Floats, labels: Ints, classes: int) -> Any:
     return CalibratedClassifierCV(GivenScores(classes), method="sigmoid", ensemble=False, cv=splits).fit(scores, labels)
 
 
-def fit_ridge(features: Singles, labels: Ints, alphas: tuple[float, ...], seed: int) -> tuple[Any, Floats]:
+def fit_classifier(
+    features: Singles, labels: Ints, classes: int, alphas: tuple[float, ...], seed: int
+) -> tuple[RidgeScores, Floats]:
     """A ridge classifier, and scores (n, K) by classifiers that were fitted on other folds; for two classes (n, 1)."""
-    ridge = RidgeClassifierCV(list(alphas)).fit(features, labels)
+    targets = signs_of(labels, classes)
+    ridge = fit_ridge(features, targets, alphas)
     smallest = int(np.bincount(labels).min())
     if smallest < 2:
         raise InvalidInput("labels", "hold every class twice at least", f"{smallest} training sequence of a class")
-    folds = StratifiedKFold(min(FOLDS, smallest), shuffle=True, random_state=seed)
-    # Double precision: small penalties need it.
-    other = cross_val_predict(
-        RidgeClassifier(ridge.alpha_), features.astype(np.float64), labels, cv=folds, method="decision_function"
-    )
-    return ridge, np.asarray(other).reshape(len(labels), -1)
+    folds = StratifiedKFold(min(FOLDS, smallest), shuffle=True, random_state=seed).split(labels, labels)
+    return ridge, scores_of_other_folds(features, targets, ridge.alpha, folds)
 
 
 @dataclass(frozen=True)
@@ -109,13 +107,12 @@ class CalibratedStep:
     """The classifier of one prefix length."""
 
     features: PrefixFeatures
-    ridge: Any
+    ridge: RidgeScores
     calibrator: Any
 
     def probabilities(self, batch: Batch) -> Floats:
         """(n, K)."""
-        scores = np.asarray(self.ridge.decision_function(self.features.of(batch)), dtype=np.float64)
-        return np.asarray(self.calibrator.predict_proba(scores.reshape(len(scores), -1)))
+        return np.asarray(self.calibrator.predict_proba(self.ridge.of(self.features.of(batch))))
 
 
 def predictors(probabilities: NDArray[Any]) -> Floats:
@@ -220,7 +217,7 @@ class Calimera:
         steps, believed = [], []
         for t in timestamps:
             features, seen = fit_prefix_features(train, int(t), kernels=self.kernels, seed=seed, n_jobs=self.n_jobs)
-            ridge, scores = fit_ridge(seen, train.labels, self.alphas, seed)
+            ridge, scores = fit_classifier(seen, train.labels, train.classes, self.alphas, seed)
             calibrator = fit_calibrator(scores, train.labels, train.classes)
             steps.append(CalibratedStep(features, ridge, calibrator))
             believed.append(np.asarray(calibrator.predict_proba(scores)))

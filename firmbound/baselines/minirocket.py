@@ -10,32 +10,30 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
-from sklearn.linear_model import RidgeClassifierCV
 from sklearn.preprocessing import StandardScaler
 
 from firmbound.arrays import Floats, Ints, is_count
+from firmbound.baselines.ridge import RidgeScores, Singles, blocks, fit_ridge, signs_of
 from firmbound.baselines.rival import ends_of, features_of
 from firmbound.errors import InvalidInput
 from firmbound.trajectories import Batch
-
-Singles = NDArray[np.float32]
 
 # Observations below which MiniRocket's kernels do not fit, and kernels below which it does not go.
 SHORTEST, FEWEST = 9, 84
 
 
-def held_prefix(batch: Batch, t: int) -> Singles:
-    """The first t observations, the last known one held from where a sequence ends.  -> (n, d, max(t, 9))."""
+def held_prefix(batch: Batch, t: int, rows: slice = slice(None)) -> Singles:
+    """The first t observations of some sequences, the last known one held where they end.  -> (n, d, max(t, 9))."""
     features = features_of(batch)
-    ends = np.minimum(ends_of(batch, features.shape[1]), t)
+    ends = np.minimum(ends_of(batch, features.shape[1])[rows], t)
     steps = np.minimum(np.arange(max(t, SHORTEST)), ends[:, None] - 1)
-    held = np.take_along_axis(features, steps[:, :, None], axis=1)
+    held = np.take_along_axis(features[rows], steps[:, :, None], axis=1)
     return np.ascontiguousarray(held.transpose(0, 2, 1), dtype=np.float32)
 
 
@@ -49,8 +47,20 @@ class PrefixFeatures:
 
     def of(self, batch: Batch) -> Singles:
         """(n, f)."""
-        found = self.scale.transform(np.asarray(self.transform.transform(held_prefix(batch, self.t))))
-        return np.asarray(found, dtype=np.float32)
+        found = transformed(self.transform, batch, self.t)
+        for rows in blocks(len(found)):
+            found[rows] = self.scale.transform(found[rows])
+        return found
+
+
+def transformed(transform: Any, batch: Batch, t: int) -> Singles:
+    """(n, f), block by block: with many kernels, features are larger than what they are computed from."""
+    parts = (np.asarray(transform.transform(held_prefix(batch, t, rows))) for rows in blocks(len(batch.labels)))
+    first = next(parts)
+    found = np.empty((len(batch.labels), first.shape[1]), dtype=np.float32)
+    for rows, part in zip(blocks(len(found)), chain([first], parts), strict=True):
+        found[rows] = part
+    return found
 
 
 def fit_prefix_features(
@@ -59,12 +69,14 @@ def fit_prefix_features(
     """Features of prefixes of t observations, and those (n, f) of the training sequences."""
     random_state = int(np.random.default_rng((seed, t)).integers(2**31))
     transform = _minirocket()(n_kernels=kernels, random_state=random_state, n_jobs=n_jobs)
-    prefixes = held_prefix(train, t)
     with _global_generator_kept():
-        transform.fit(prefixes)
-    seen = np.asarray(transform.transform(prefixes), dtype=np.float32)
-    scale = StandardScaler().fit(seen)
-    return PrefixFeatures(t, transform, scale), np.asarray(scale.transform(seen), dtype=np.float32)
+        transform.fit(held_prefix(train, t))
+    seen, scale = transformed(transform, train, t), StandardScaler()
+    for rows in blocks(len(seen)):
+        scale.partial_fit(seen[rows])
+    for rows in blocks(len(seen)):
+        seen[rows] = scale.transform(seen[rows])
+    return PrefixFeatures(t, transform, scale), seen
 
 
 def _minirocket() -> Any:
@@ -121,10 +133,10 @@ def spread_timestamps(horizon: int, first: int, count: int) -> Ints:
     return np.unique(np.round(spread).astype(np.int64))
 
 
-def class_scores(ridge: Any, features: Singles) -> Floats:
+def class_scores(ridge: RidgeScores, features: Singles) -> Floats:
     """(n, f) -> (n, K): how far a ridge classifier leans to each class; of two, it scores the second alone."""
-    scores = np.asarray(ridge.decision_function(features), dtype=np.float64)
-    return np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
+    scores = ridge.of(features)
+    return np.column_stack([-scores, scores]) if scores.shape[1] == 1 else scores
 
 
 def fit_sharpness(scores: Floats, labels: Ints) -> float:
@@ -146,7 +158,7 @@ class RidgeStep:
     """The classifier of one prefix length."""
 
     features: PrefixFeatures
-    ridge: Any
+    ridge: RidgeScores
     sharpness: float
 
     def posteriors(self, batch: Batch) -> Singles:
@@ -207,6 +219,6 @@ class MiniRocketRidge:
 
     def _fit_step(self, train: Batch, validation: Batch, t: int, seed: int) -> RidgeStep:
         features, seen = fit_prefix_features(train, t, kernels=self.kernels, seed=seed, n_jobs=self.n_jobs)
-        ridge = RidgeClassifierCV(list(self.alphas)).fit(seen, train.labels)
+        ridge = fit_ridge(seen, signs_of(train.labels, train.classes), self.alphas)
         scores = class_scores(ridge, features.of(validation))
         return RidgeStep(features, ridge, fit_sharpness(scores, validation.labels))

@@ -15,11 +15,12 @@ from firmbound.baselines.calimera import (
     Calimera,
     even_timestamps,
     fit_calibrator,
-    fit_ridge,
+    fit_classifier,
     fit_waiting,
     stopping_places,
     time_left,
 )
+from firmbound.baselines.minirocket import class_scores
 from firmbound.trajectories import Batch
 from tests.baselines.test_minirocket import HALF, HORIZON, late_waves, with_lengths
 
@@ -127,9 +128,9 @@ def test_training_sequences_are_scored_by_classifiers_that_did_not_see_them(clas
     """As many features as sequences: a classifier is right about whatever it was fitted on, and about nothing else."""
     labels = np.arange(150) % classes
     noise = np.random.default_rng(6).normal(size=(150, 150)).astype(np.float32)
-    ridge, scores = fit_ridge(noise, labels, (1e-3,), 0)
+    ridge, scores = fit_classifier(noise, labels, classes, (1e-3,), 0)
     assert scores.shape == (150, 1 if classes == 2 else classes)
-    assert np.mean(ridge.predict(noise) == labels) == 1
+    assert np.mean(class_scores(ridge, noise).argmax(axis=1) == labels) == 1
     guessed = scores.argmax(axis=1) if classes == 3 else scores[:, 0] > 0
     assert abs(np.mean(guessed == labels) - 1 / classes) < 0.12
     # Each score is that of a classifier of four fifths, among which the sequence is not.
@@ -144,7 +145,7 @@ def test_of_noise_nobody_is_sure(alpha):
     the other class, and a sigmoid of negative slope makes certainty of it."""
     labels = np.arange(200) % 2
     noise = np.random.default_rng(9).normal(size=(200, 50)).astype(np.float32)
-    _, scores = fit_ridge(noise, labels, (alpha,), 0)
+    _, scores = fit_classifier(noise, labels, 2, (alpha,), 0)
     found = fit_calibrator(scores, labels, 2).predict_proba(scores)
     assert found.max(axis=1).mean() < 0.57
     assert np.mean(found.argmax(axis=1) == labels) < 0.6
@@ -155,8 +156,8 @@ def test_the_ridge_penalty_follows_the_data():
     noise = np.random.default_rng(10).normal(size=(100, 60)).astype(np.float32)
     alphas = (1e-3, 1e3)
     told, untold = (noise[:, 0] > 0).astype(int), np.arange(100) % 2
-    assert fit_ridge(noise[:, :3], told, alphas, 0)[0].alpha_ == alphas[0]
-    assert fit_ridge(noise, untold, alphas, 0)[0].alpha_ == alphas[1]
+    assert fit_classifier(noise[:, :3], told, 2, alphas, 0)[0].alpha == alphas[0]
+    assert fit_classifier(noise, untold, 2, alphas, 0)[0].alpha == alphas[1]
 
 
 def test_calibration_finds_the_chances_that_made_the_labels():

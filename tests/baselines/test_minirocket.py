@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("aeon")
 
 from firmbound import InvalidInput
+from firmbound.baselines import ridge
 from firmbound.baselines.minirocket import (
     MiniRocketRidge,
     class_scores,
@@ -175,10 +176,18 @@ def test_sharpness_is_the_one_that_made_the_labels():
     assert 1.5 < fit_sharpness(sure, np.ones(50, dtype=int)) < 3.0
 
 
-def test_scores_of_two_classes_lean_to_the_one_that_is_predicted(model):
+def test_scores_of_two_classes_lean_to_the_right_one(model):
     step, test = model.steps[-1], late_waves(2)
-    features = step.features.of(test)
-    assert np.array_equal(class_scores(step.ridge, features).argmax(axis=1), step.ridge.predict(features))
+    scores = class_scores(step.ridge, step.features.of(test))
+    assert np.array_equal(scores[:, 0], -scores[:, 1])
+    assert np.mean(scores.argmax(axis=1) == test.labels) > 0.95
+
+
+def test_features_are_the_same_in_blocks(model, monkeypatch):
+    step, test = model.steps[2], with_lengths(late_waves(2))
+    whole = step.features.of(test)
+    monkeypatch.setattr(ridge, "BLOCK", 7)
+    assert np.array_equal(step.features.of(test), whole)
 
 
 def test_a_threshold_on_it_trades_time_for_errors():
