@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from prefect import flow, get_run_logger
 from prefect.futures import PrefectFuture
 
-import firmbound
 from firmbound.errors import TrainingDiverged
 from firmbound.publishing import publish, whole_file
 from flows.contests import field_options, held_contest, how_to_find_optimum, learn_evidence
+from flows.library_code import library_code
 from flows.outcomes import DONE, EVIDENCE, baselines_folder, save_outcome, save_truth
 from flows.params import Params, study_of
 from flows.progress import progress
@@ -30,6 +30,7 @@ FILES = (
     "baselines",
     "contests",
     "held",
+    "library_code",
     "optimum",
     "outcomes",
     "params",
@@ -111,7 +112,6 @@ class Entry:
 
 def identity(dataset: str, params: Params) -> str:
     """Names the work: its settings, the sequences that the pipeline made, and all code of the library but the pages."""
-    library = Path(firmbound.__file__).parent
     sections = [
         getattr(params, name)[dataset].model_dump() for name in ("features", "tandem", "boundary", "refinement")
     ]
@@ -120,7 +120,6 @@ def identity(dataset: str, params: Params) -> str:
     }
     stores = sorted((stage_folder(dataset, "features")).glob("*.zarr/zarr.json"))
     ours = [Path(__file__).with_name(f"{name}.py") for name in FILES]
-    theirs = [file for file in sorted(library.rglob("*.py")) if file.parent.name != "report"]
     space = space_file(params)
     searched = None if space is None else space.read_text()
     parts = [
@@ -128,7 +127,7 @@ def identity(dataset: str, params: Params) -> str:
         study,
         searched,
         [store.read_text() for store in stores],
-        [file.read_text() for file in [*theirs, *ours]],
+        [*library_code(), *(file.read_text() for file in ours)],
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

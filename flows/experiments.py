@@ -13,6 +13,7 @@ from prefect import flow
 from firmbound.publishing import publish, whole_file
 from firmbound.study import experiments
 from firmbound.study.experiments import Row
+from flows.library_code import library_code
 from flows.observability import observed
 from flows.params import Params, study_of
 from flows.progress import progress
@@ -51,8 +52,7 @@ def experiments_flow(params: Params) -> None:
 
 
 def identity(section: Experiments) -> str:
-    code = Path(experiments.__file__).read_text()
-    return hashlib.sha256(json.dumps([section.model_dump(), code]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([section.model_dump(), library_code()]).encode()).hexdigest()
 
 
 def run_one(name: str, section: Experiments, folder: Path) -> None:
