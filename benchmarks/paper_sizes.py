@@ -1,10 +1,12 @@
-"""What params/paper.yaml needs: `python -m benchmarks.paper_sizes [run] [study] [kernels]`, in hours and memory.
+"""What params/paper.yaml needs: `python -m benchmarks.paper_sizes [run] [study] [experiments] [kernels] [whole]`.
 
 run: `make run` as it is there. study: one repeat of gauss2 with all methods but two at the paper's sizes, in which
 networks make a share of their updates and nothing is searched; what a network takes with all updates is reckoned from
 that. kernels: the two, ridge classifiers on MiniRocket features, at one prefix and for two smaller numbers of
 sequences; their seconds and memory grow along a line with the number, where it is larger than that of kernels. Beside
-them, what a ridge takes in blocks and with scikit-learn.
+them, what a ridge takes in blocks and with scikit-learn. experiments: those of the study, one repeat. whole: what the
+study takes, reckoned from these, in hours of one core; searches are the most that they can take, for none of their
+trials is pruned.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import yaml
 import firmbound.datasets
 from benchmarks.pipeline_times import ROOT, timed
 from benchmarks.record import RESULTS, record
+from firmbound.baselines.minirocket import MiniRocketRidge
 from firmbound.trajectories import Batch
 from flows.log_reading import read_log, stage_runs
 from flows.processes import in_process, processes
@@ -41,12 +44,15 @@ SEQUENCES = (12_500, 25_000)  # that these two are measured with
 def main(parts: list[str]) -> None:
     file = RESULTS / f"{NAME}.json"
     results: dict[str, Any] = json.loads(file.read_text())["results"] if file.exists() else {}
-    for part in parts:
+    for part in (part for part in parts if part != "whole"):
         with tempfile.TemporaryDirectory() as parent:
             clone = Path(parent) / "firmbound"
             subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
             (clone / ".venv").symlink_to(ROOT / ".venv")
-            results[part] = {"run": measure_run, "study": measure_study, "kernels": measure_kernels}[part](clone)
+            results[part] = PARTS[part](clone)
+        record(NAME, results)
+    if "whole" in parts:
+        results["whole"] = reckoned(results)
         record(NAME, results)
 
 
@@ -80,6 +86,14 @@ def measure_study(clone: Path) -> dict[str, Any]:
     }
 
 
+def measure_experiments(clone: Path) -> dict[str, Any]:
+    paper = yaml.safe_load((clone / "params" / "paper.yaml").read_text())
+    paper["study"]["experiments"] |= {"repeats": 1}
+    (clone / "params.yaml").write_text(yaml.safe_dump(paper))
+    spent = timed(clone, ".venv/bin/python", "-m", "flows", "experiments")
+    return {"seconds": spent["seconds"], "stages": stages_of(clone)}
+
+
 def measure_kernels(clone: Path) -> dict[str, Any]:
     paper = yaml.safe_load((clone / "params" / "paper.yaml").read_text())
     kernels, asked = paper["study"]["kernels"], paper["features"]["gauss2"]["sequences"]["train"]
@@ -96,6 +110,26 @@ def measure_kernels(clone: Path) -> dict[str, Any]:
         }
     ridges = {name: in_own_process(fit_plain_ridge, name) for name in ("scikit-learn", "in blocks")}
     return {"kernels": kernels, "prefixes": 1, "methods": found, "a ridge, 20,000 x 2,000, seven penalties": ridges}
+
+
+def reckoned(results: dict[str, Any]) -> dict[str, float]:
+    """Hours of one core for all repeats; the data sets that have features are taken to be as large as the largest."""
+    paper = yaml.safe_load((ROOT / "params" / "paper.yaml").read_text())
+    study, trials = paper["study"], yaml.safe_load((ROOT / "params" / "search" / "rivals.yaml").read_text())["trials"]
+    featured = [name for name in study["rivals"] if paper["features"][name]["kind"] == "gaussian"]
+    entries, asked = len(featured) * study["rival_repeats"], paper["features"]["gauss2"]["sequences"]["train"]
+    networks = sum(results["study"]["reckoned hours of a network with all updates"].values())
+    ours = results["study"]["seconds of methods"]["tandem-refined"] * study["networks"]["updates"] / UPDATES / 3600
+    methods = results["kernels"]["methods"].values()
+    prefix = sum(row[f"reckoned for {asked} sequences"]["cpu_seconds"] for row in methods) / 3600
+    (experiments,) = (row["cpu_seconds"] for row in results["experiments"]["stages"] if row["stage"] == "experiments")
+    found = {
+        "networks": entries * (networks + ours),
+        "kernels": entries * MiniRocketRidge().timestamps * prefix,
+        "experiments": study["experiments"]["repeats"] * experiments / 3600,
+        "search at most": len(featured) * trials * networks,
+    }
+    return found | {"all without search": sum(found.values()) - found["search at most"], "all": sum(found.values())}
 
 
 def in_own_process(work: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
@@ -163,5 +197,8 @@ def disk(clone: Path) -> float:
     return sum({each.st_ino: each.st_size for each in found}.values()) / 1e6
 
 
+PARTS = {"run": measure_run, "study": measure_study, "experiments": measure_experiments, "kernels": measure_kernels}
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["run", "study", "kernels"])
+    main(sys.argv[1:] or [*PARTS, "whole"])

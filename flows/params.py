@@ -185,7 +185,9 @@ def _explain(problem: ValidationError) -> ParameterError:
         "constrained-float",
         "literal['cv']",
     }
-    named = [str(part) for depth, part in enumerate(first["loc"]) if depth < 2 or part not in branches]
+    # What is missing or unknown is a key, whatever its name; `arrays` is one, too.
+    last = len(first["loc"]) - 1 if first["type"] in {"missing", "extra_forbidden"} else -1
+    named = [str(part) for depth, part in enumerate(first["loc"]) if depth in {0, 1, last} or part not in branches]
     place = ".".join(named) or "params.yaml"
     more = f" ({problem.error_count() - 1} more like this)" if problem.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":

@@ -173,6 +173,14 @@ def test_a_line_has_two_classes(tmp_path):
         read(tmp_path, params)
 
 
+@pytest.mark.parametrize("key", ["arrays", "path", "split"])
+def test_a_missing_key_is_named_though_a_kind_is_called_the_same(tmp_path, key):
+    params = yaml.safe_load((ROOT / "params" / "real.yaml").read_text())
+    del params["features"]["forda"][key]
+    with pytest.raises(ParameterError, match=rf"`features\.forda\.{key}` must be given"):
+        read(tmp_path, params)
+
+
 def test_evidence_is_learned_from_features_alone(tmp_path):
     params = good()
     params["tandem"]["oscillating"] = params["tandem"]["autoregressive"]
