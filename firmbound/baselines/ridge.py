@@ -4,8 +4,8 @@
 
 Where there are more sequences than features, sums over sequences are all that is needed: they are gathered block by
 block, one eigendecomposition of X'X (p, p) serves all penalties, and sums of some sequences are those of all less those
-of the others. scikit-learn, which does the rest, would hold X twice more in double precision and multiply it by a
-matrix (p, p) for each penalty: 80,000 sequences with 10,000 features would not fit into 24 GiB.
+of the others. scikit-learn, which does the rest, would hold X three times over in double precision and multiply it by
+a matrix (p, p) for each penalty: 80,000 sequences with 10,000 features would not fit into 24 GiB.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def scores_of_other_folds(
         else:
             moments = total.without(Moments.of(features[own], targets[own]))
             squares, products = moments.about_means()
-            squares.flat[:: len(squares) + 1] += alpha
+            # A penalty far below the digits of X'X would leave it singular; the others change nothing.
+            least = float(np.finfo(np.float64).eps) * float(np.trace(squares))
+            squares.flat[:: len(squares) + 1] += max(alpha, least)
             weights = solve(squares, products, overwrite_a=True, overwrite_b=True, assume_a="pos")
             scores = moments.scores(weights, alpha)
         found[own] = scores.of(features[own])

@@ -13,6 +13,7 @@ from firmbound.baselines import ridge
 from firmbound.baselines.minirocket import (
     MiniRocketRidge,
     class_scores,
+    fit_prefix_features,
     fit_sharpness,
     held_prefix,
     spread_timestamps,
@@ -186,8 +187,13 @@ def test_scores_of_two_classes_lean_to_the_right_one(model):
 def test_features_are_the_same_in_blocks(model, monkeypatch):
     step, test = model.steps[2], with_lengths(late_waves(2))
     whole = step.features.of(test)
+    train = late_waves(0)
+    one_block = fit_prefix_features(train, 12, kernels=168, seed=3, n_jobs=1)
     monkeypatch.setattr(ridge, "BLOCK", 7)
     assert np.array_equal(step.features.of(test), whole)
+    in_blocks = fit_prefix_features(train, 12, kernels=168, seed=3, n_jobs=1)
+    assert np.allclose(in_blocks[1], one_block[1], atol=1e-5)
+    assert np.allclose(in_blocks[0].scale.scale_, one_block[0].scale.scale_)
 
 
 def test_a_threshold_on_it_trades_time_for_errors():

@@ -8,7 +8,7 @@ import pytest
 import firmbound
 from firmbound.baselines.training import RivalTraining
 from firmbound.evaluation.risk import realised_risk
-from firmbound.study.field import FieldOptions, groups
+from firmbound.study.field import FieldOptions, _believer, groups
 from firmbound.study.learned_evidence import TandemOptions
 from firmbound.study.rules import (
     as_evidence,
@@ -119,6 +119,25 @@ def test_every_group_enters_and_decides(contest, group):
         assert outcome.time.max() <= 12
         assert np.isfinite(outcome.expected).all()
         assert len(outcome.alone) == 40
+
+
+def test_three_ways_on_the_same_beliefs_ask_for_them_once(contest):
+    asked = []
+
+    class Counting(Believer):
+        def fit(self, train, validation, *, seed):
+            return self
+
+        def posteriors(self, batch):
+            asked.append(batch)
+            return super().posteriors(batch)
+
+    found = _believer(contest, "x", Counting(), OPTIONS)
+    assert set(found) == {"x-threshold", "x-firmbound", "x-refined"}
+    for whole in (contest.validation, contest.test):
+        assert sum(batch is whole for batch in asked) == 1
+    # Sequences one at a time, for latencies, are computed each time.
+    assert sum(len(batch.labels) == 1 for batch in asked) == 3 * 40
 
 
 def test_the_optimum_takes_part_where_there_is_one(contest):
