@@ -5,8 +5,8 @@ networks make a share of their updates and nothing is searched; what a network t
 that. kernels: the two, ridge classifiers on MiniRocket features, at one prefix and for two smaller numbers of
 sequences; their seconds and memory grow along a line with the number, where it is larger than that of kernels. Beside
 them, what a ridge takes in blocks and with scikit-learn. experiments: those of the study, one repeat. whole: what the
-study takes, reckoned from these, in hours of one core; searches are the most that they can take, for none of their
-trials is pruned.
+study takes, reckoned from these, in hours of one core; of searches as if all networks had the study's own size (ranges
+go beyond it) and no trial were pruned.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from typing import Any
 
 import numpy as np
 import yaml
+from sklearn.linear_model import RidgeClassifierCV
 
 import firmbound.datasets
 from benchmarks.pipeline_times import ROOT, timed
 from benchmarks.record import RESULTS, record
-from firmbound.baselines.minirocket import MiniRocketRidge
+from firmbound.baselines.calimera import Calimera, even_timestamps
+from firmbound.baselines.minirocket import MiniRocketRidge, spread_timestamps
+from firmbound.baselines.ridge import fit_ridge, signs_of
 from firmbound.trajectories import Batch
 from flows.log_reading import read_log, stage_runs
 from flows.processes import in_process, processes
@@ -38,6 +41,7 @@ COMMAND = (".venv/bin/python", "-m", "flows.pipeline")
 NAME = "paper_sizes"
 UPDATES = 400  # of the networks; all of them need as many as the evidence's network at least
 ON_KERNELS = ("minirocket", "calimera")
+HORIZON = 50
 SEQUENCES = (12_500, 25_000)  # that these two are measured with
 
 
@@ -105,7 +109,7 @@ def measure_kernels(clone: Path) -> dict[str, Any]:
     for method in ON_KERNELS:
         fewer, more = (measured[method, sequences] for sequences in SEQUENCES)
         found[method] = {
-            "measured": [fewer, more],
+            "measured": {str(sequences): measured[method, sequences] for sequences in SEQUENCES},
             f"reckoned for {asked} sequences": {name: along_line(fewer[name], more[name], asked) for name in fewer},
         }
     ridges = {name: in_own_process(fit_plain_ridge, name) for name in ("scikit-learn", "in blocks")}
@@ -119,17 +123,22 @@ def reckoned(results: dict[str, Any]) -> dict[str, float]:
     featured = [name for name in study["rivals"] if paper["features"][name]["kind"] == "gaussian"]
     entries, asked = len(featured) * study["rival_repeats"], paper["features"]["gauss2"]["sequences"]["train"]
     networks = sum(results["study"]["reckoned hours of a network with all updates"].values())
-    ours = results["study"]["seconds of methods"]["tandem-refined"] * study["networks"]["updates"] / UPDATES / 3600
-    methods = results["kernels"]["methods"].values()
-    prefix = sum(row[f"reckoned for {asked} sequences"]["cpu_seconds"] for row in methods) / 3600
+    seconds, epochs = results["study"]["seconds of methods"], study["tandem"]["training"]["epochs"]
+    ours = (seconds["tandem-static"] * (epochs - 1) + seconds["tandem-refined"]) / 3600
+    prefixes = {
+        "minirocket": len(spread_timestamps(HORIZON, 1, MiniRocketRidge().timestamps)),
+        "calimera": len(even_timestamps(HORIZON, Calimera().timestamps)),
+    }
+    reckoned_for = {name: row[f"reckoned for {asked} sequences"] for name, row in results["kernels"]["methods"].items()}
+    kernels = sum(number * reckoned_for[name]["cpu_seconds"] for name, number in prefixes.items()) / 3600
     (experiments,) = (row["cpu_seconds"] for row in results["experiments"]["stages"] if row["stage"] == "experiments")
     found = {
         "networks": entries * (networks + ours),
-        "kernels": entries * MiniRocketRidge().timestamps * prefix,
+        "kernels": entries * kernels,
         "experiments": study["experiments"]["repeats"] * experiments / 3600,
-        "search at most": len(featured) * trials * networks,
     }
-    return found | {"all without search": sum(found.values()) - found["search at most"], "all": sum(found.values())}
+    search = len(featured) * trials * networks
+    return found | {"all without search": sum(found.values()), "search": search, "all": sum(found.values()) + search}
 
 
 def in_own_process(work: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
@@ -139,28 +148,24 @@ def in_own_process(work: Callable[..., dict[str, float]], *arguments: Any) -> di
 
 
 def fit_on_kernels(method: str, kernels: int, sequences: int) -> dict[str, float]:
-    from firmbound.baselines.calimera import Calimera
-    from firmbound.baselines.minirocket import MiniRocketRidge
-
-    train, validation = (
+    """Learn, and decide on as many new sequences."""
+    train, validation, fresh = (
         Batch(drawn.labels, 2, drawn.features)
-        for drawn in (firmbound.datasets.gaussian(2, count, seed=seed) for seed, count in enumerate((sequences, 2_000)))
+        for drawn in (
+            firmbound.datasets.gaussian(2, count, HORIZON, seed=seed)
+            for seed, count in enumerate((sequences, 2_000, sequences))
+        )
     )
     if method == "minirocket":
-        MiniRocketRidge(kernels=kernels, timestamps=1).fit(train, validation, seed=0)
+        MiniRocketRidge(kernels=kernels, timestamps=1).fit(train, validation, seed=0).posteriors(fresh)
     else:
         # Its two timestamps are none and all of the horizon, and of none it fits nothing.
-        Calimera(kernels=kernels, timestamps=2).fit(train, validation, seed=0)
+        Calimera(kernels=kernels, timestamps=2).fit(train, validation, seed=0).points(fresh)
     return Usage().now()
 
 
 def fit_plain_ridge(whose: str) -> dict[str, float]:
     """Leave-one-out and the best of seven penalties, with nothing else in the process."""
-    from sklearn.linear_model import RidgeClassifierCV
-
-    from firmbound.baselines.calimera import Calimera
-    from firmbound.baselines.ridge import fit_ridge, signs_of
-
     random, alphas = np.random.default_rng(0), Calimera().alphas
     features = random.standard_normal((20_000, 2_000), dtype=np.float32)
     labels = (features[:, 0] > random.standard_normal(20_000)).astype(np.int64)
@@ -182,7 +187,7 @@ def stages_of(clone: Path) -> list[dict[str, Any]]:
 
 
 def seconds_of_methods(clone: Path) -> dict[str, float]:
-    """Of each method, training and decisions together, as the stage's log has them."""
+    """Of each method, without its decisions, as the stage's log has them."""
     found = {}
     for line in read_log(clone / ".logs"):
         words = str(line["message"]).split()
